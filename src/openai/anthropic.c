@@ -16,8 +16,7 @@ static vt_status add_text(translation *t, const json_t *v, const char *where, bo
         return VT_OK;
     }
     if (!json_is_array(v))
-        return vt_openai_refuse(t->e, 400, where, "%s: expected a string or a list of text blocks",
-                                where);
+        return vt_openai_refuse_value(t->e, where, where, v, "a string or a list of text blocks");
     for (size_t i = 0; i < json_array_size(v); i++) {
         const json_t *block = json_array_get(v, i), *type = json_object_get(block, "type");
         const json_t *text = json_object_get(block, "text");
@@ -177,7 +176,7 @@ static vt_status read_messages(translation *t, const json_t *list)
 {
     size_t n = json_array_size(list);
     if (n == 0)
-        return vt_openai_refuse(t->e, 400, "messages", "messages: expected a list of messages");
+        return vt_openai_refuse_value(t->e, "messages", "messages", list, "a list of messages");
     if (is(json_object_get(json_array_get(list, n - 1), "role"), "assistant"))
         return vt_openai_refuse(t->e, 400, "messages",
                                 "messages[%zu]: an assistant's message at the end, which would "
@@ -195,7 +194,7 @@ static vt_status read_tools(translation *t, const json_t *list)
     json_t *tools = json_array();
     TRY(put(t, t->chat, "tools", tools));
     if (!json_is_array(list))
-        return vt_openai_refuse(t->e, 400, "tools", "tools: expected a list");
+        return vt_openai_refuse_value(t->e, "tools", "tools", list, "a list");
     for (size_t i = 0; i < json_array_size(list); i++) {
         const json_t *tool = json_array_get(list, i), *type = json_object_get(tool, "type");
         json_t *schema = json_object_get(tool, "input_schema");
@@ -252,7 +251,7 @@ static vt_status read_output(translation *t, const json_t *v)
 {
     json_t *effort = json_object_get(v, "effort"), *format = json_object_get(v, "format");
     if (!json_is_object(v))
-        return vt_openai_refuse(t->e, 400, "output_config", "output_config: expected an object");
+        return vt_openai_refuse_value(t->e, "output_config", "output_config", v, "an object");
     if (effort && !json_is_null(effort)) {
         TRY(vt_openai_check_effort(effort, "output_config", "output_config.effort", t->e));
         /* templates without the variable have no effort */

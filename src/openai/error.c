@@ -6,6 +6,7 @@
 
 #include "base/buf.h"
 #include "base/err.h"
+#include "files/json.h"
 #include "model/model.h"
 
 static vt_status fill(vt_openai_error *e, int http, const char *param, const char *message)
@@ -26,6 +27,20 @@ vt_status vt_openai_refuse(vt_openai_error *e, int http, const char *param, cons
     vsnprintf(text, sizeof text, fmt, args);
     va_end(args);
     return fill(e, http, param, text);
+}
+
+vt_status vt_openai_refuse_value(vt_openai_error *e, const char *param, const char *place,
+                                 const json_t *v, const char *want)
+{
+    char shown[40];
+    if (json_is_number(v))
+        snprintf(shown, sizeof shown, "%.10g", json_number_value(v));
+    else if (json_is_array(v))
+        snprintf(shown, sizeof shown, "an array of %zu", json_array_size(v));
+    else
+        snprintf(shown, sizeof shown, "%s", vt_json_kind(v));
+    return vt_openai_refuse(e, 400, param, "%s: %s%s, expected %s", place, shown, v ? " found" : "",
+                            want);
 }
 
 vt_status vt_openai_refuse_unknown(vt_openai_error *e, const char *param, const char *in,

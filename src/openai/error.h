@@ -5,6 +5,8 @@
 #ifndef VT_OPENAI_ERROR_H
 #define VT_OPENAI_ERROR_H
 
+#include <jansson.h>
+
 #include "base/json_write.h"
 #include "base/term/nearest.h"
 #include "vitrine.h"
@@ -20,6 +22,11 @@ typedef struct vt_openai_error {
  * characters in the message become spaces. */
 vt_status vt_openai_refuse(vt_openai_error *e, int http, const char *param, const char *fmt, ...)
     __attribute__((format(printf, 4, 5)));
+
+/* Refuses the value at `place` by what it is (a number itself, of others their type: texts are
+ * users') and by what was expected. NULL: it is missing. */
+vt_status vt_openai_refuse_value(vt_openai_error *e, const char *param, const char *place,
+                                 const json_t *v, const char *want);
 
 /* Refuses a member that nothing reads, `near->asked`, and names the nearest one that something
  * does. The sentence begins with `in`, such as "options.". */

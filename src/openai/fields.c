@@ -9,7 +9,6 @@
 
 #include "base/err.h"
 #include "engine/request.h"
-#include "files/json.h"
 #include "model/lora/lora.h"
 #include "model/model.h"
 
@@ -19,10 +18,7 @@ enum { MAX_LOGPROBS = 20, MAX_SALT = 128 };
 
 vt_status field_refuse(reader *r, const char *name, const json_t *v, const char *want)
 {
-    char number[32];
-    snprintf(number, sizeof number, "%.10g", json_number_value(v));
-    return vt_openai_refuse(r->e, 400, name, "%s: %s%s, expected %s", name,
-                            json_is_number(v) ? number : vt_json_kind(v), v ? " found" : "", want);
+    return vt_openai_refuse_value(r->e, name, name, v, want);
 }
 
 vt_status field_refuse_bool(reader *r, const char *name, const json_t *v)

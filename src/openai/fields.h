@@ -73,8 +73,7 @@ struct field {
     const char *only;
 };
 
-/* Refuses a value by what it is (a number itself, of others their type: texts are users') and by
- * what was expected. NULL: it is missing. */
+/* Refuses a field's value by what it is and what was expected (openai/error.h). */
 vt_status field_refuse(reader *r, const char *name, const json_t *v, const char *want);
 vt_status field_refuse_bool(reader *r, const char *name, const json_t *v);
 vt_status field_no_memory(reader *r);

@@ -1,4 +1,5 @@
 /* The messages of a chat request, as the variables of a chat template. */
+#include <stdio.h>
 #include <string.h>
 
 #include "base/buf.h"
@@ -210,14 +211,17 @@ static json_t *read_message(json_t *message, size_t i, const char *template, roo
     const json_t *content = json_object_get(message, "content");
     const json_t *role = json_object_get(message, "role");
     bool assistant = json_is_string(role) && strcmp(json_string_value(role), "assistant") == 0;
+    char place[48];
     if (!json_is_string(role)) {
-        vt_openai_refuse(e, 400, "messages", "messages[%zu]: expected an object with a role", i);
+        snprintf(place, sizeof place, "messages[%zu]%s", i, json_is_object(message) ? ".role" : "");
+        vt_openai_refuse_value(e, "messages", place, json_is_object(message) ? role : message,
+                               json_is_object(message) ? "a string" : "an object with a role");
         return NULL;
     }
     bool none = assistant && (!content || json_is_null(content));
     if (!none && !json_is_string(content) && !json_is_array(content)) {
-        vt_openai_refuse(e, 400, "messages",
-                         "messages[%zu].content: expected a string or a list of text parts", i);
+        snprintf(place, sizeof place, "messages[%zu].content", i);
+        vt_openai_refuse_value(e, "messages", place, content, "a string or a list of text parts");
         return NULL;
     }
     /* templates add contents up, which they cannot do with none */
@@ -245,8 +249,9 @@ json_t *vt_openai_template_variables(const json_t *messages, json_t *kwargs, con
 {
     size_t n = json_array_size(messages); /* 0 where it is no list */
     if (n == 0 || n > MAX_MESSAGES) {
-        vt_openai_refuse(e, 400, "messages", "messages: expected a list of 1 to %d messages",
-                         MAX_MESSAGES);
+        char want[48];
+        snprintf(want, sizeof want, "a list of 1 to %d messages", MAX_MESSAGES);
+        vt_openai_refuse_value(e, "messages", "messages", messages, want);
         return NULL;
     }
     room left = {MAX_ARGUMENTS, VT_OPENAI_MAX_TREE};

@@ -5,9 +5,10 @@
 #include "base/err.h"
 #include "openai/translation.h"
 
-static vt_status refuse_kind(translation *t, const char *name, const char *expected)
+static vt_status refuse_kind(translation *t, const char *name, const json_t *v,
+                             const char *expected)
 {
-    return vt_openai_refuse(t->e, 400, name, "%s: expected %s", name, expected);
+    return vt_openai_refuse_value(t->e, name, name, v, expected);
 }
 
 /* Refuses whatever asks for something: not null, false, "", 0 or an empty list. */
@@ -81,7 +82,7 @@ static vt_status read_options(translation *t, const json_t *v)
     const char *name;
     json_t *value;
     if (!json_is_object(v))
-        return refuse_kind(t, "options", "an object");
+        return refuse_kind(t, "options", v, "an object");
     json_object_foreach((json_t *)(uintptr_t)v, name, value)
     {
         if (!json_is_null(value))
@@ -108,7 +109,7 @@ static vt_status read_format(translation *t, const json_t *v)
     if (is(v, "json"))
         return put(t, t->chat, "response_format", json_pack("{s:s}", "type", "json_object"));
     if (!json_is_object(v))
-        return refuse_kind(t, "format", "\"json\" or a JSON Schema");
+        return refuse_kind(t, "format", v, "\"json\" or a JSON Schema");
     return put(t, t->chat, "response_format",
                json_pack("{s:s, s:{s:s, s:O}}", "type", "json_schema", "json_schema", "name",
                          "answer", "schema", v));
@@ -123,7 +124,7 @@ static vt_status read_think(translation *t, const json_t *v)
     if (json_is_true(v))
         return put(t, t->chat, "reasoning_effort", json_string("medium"));
     if (!is(v, "low") && !is(v, "medium") && !is(v, "high"))
-        return refuse_kind(t, "think", "true, false, low, medium or high");
+        return refuse_kind(t, "think", v, "true, false, low, medium or high");
     return put(t, t->chat, "reasoning_effort", borrow(v));
 }
 
@@ -217,7 +218,7 @@ static vt_status add_message(translation *t, const char *role, const json_t *tex
     json_t *m = json_is_string(text) ? json_pack("{s:s, s:O}", "role", role, "content", text)
                                      : NULL;
     if (!json_is_string(text))
-        return refuse_kind(t, strcmp(role, "user") == 0 ? "prompt" : role, "a string");
+        return refuse_kind(t, strcmp(role, "user") == 0 ? "prompt" : role, text, "a string");
     return m && json_array_append_new(t->messages, m) == 0 ? VT_OK : no_memory(t);
 }
 
@@ -264,7 +265,7 @@ static vt_status read_input(translation *t, const json_t *v)
     for (size_t i = 0; texts && i < json_array_size(v); i++)
         texts = json_is_string(json_array_get(v, i));
     return texts ? put(t, t->chat, "input", borrow(v))
-                 : refuse_kind(t, "input", "a string or a list of strings");
+                 : refuse_kind(t, "input", v, "a string or a list of strings");
 }
 
 static vt_status read_truncate(translation *t, const json_t *v)

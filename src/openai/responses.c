@@ -168,7 +168,7 @@ static vt_status read_input(translation *t, const json_t *v)
     if (json_is_string(v))
         return add_message(t, "user", borrow(v));
     if (json_array_size(v) == 0)
-        return vt_openai_refuse(t->e, 400, "input", "input: expected a string or a list of items");
+        return vt_openai_refuse_value(t->e, "input", "input", v, "a string or a list of items");
     for (size_t i = 0; i < json_array_size(v); i++)
         TRY(read_item(t, i, json_array_get(v, i)));
     return end_turn(t);
@@ -177,7 +177,7 @@ static vt_status read_input(translation *t, const json_t *v)
 static vt_status read_instructions(translation *t, const json_t *v)
 {
     if (!json_is_string(v))
-        return vt_openai_refuse(t->e, 400, "instructions", "instructions: expected a string");
+        return vt_openai_refuse_value(t->e, "instructions", "instructions", v, "a string");
     return json_string_length(v) > 0 ? add_message(t, "system", borrow(v)) : VT_OK;
 }
 
@@ -190,7 +190,7 @@ static vt_status read_tools(translation *t, const json_t *v)
     json_t *tools = json_array();
     TRY(put(t, t->chat, "tools", tools));
     if (!json_is_array(v))
-        return vt_openai_refuse(t->e, 400, "tools", "tools: expected a list");
+        return vt_openai_refuse_value(t->e, "tools", "tools", v, "a list");
     for (size_t i = 0; i < json_array_size(v); i++) {
         const json_t *tool = json_array_get(v, i), *type = json_object_get(tool, "type");
         if (is(type, "custom") || !json_is_string(type))
@@ -256,7 +256,7 @@ static vt_status check_object(translation *t, const char *name, const json_t *v,
     const char *key;
     json_t *member;
     if (!json_is_object(v))
-        return vt_openai_refuse(t->e, 400, name, "%s: expected an object", name);
+        return vt_openai_refuse_value(t->e, name, name, v, "an object");
     json_object_foreach((json_t *)(uintptr_t)v, key, member)
     {
         size_t i = 0;
@@ -336,7 +336,7 @@ static vt_status read_top_logprobs(translation *t, const json_t *v)
 static vt_status read_include(translation *t, const json_t *v)
 {
     if (!json_is_array(v))
-        return vt_openai_refuse(t->e, 400, "include", "include: expected a list");
+        return vt_openai_refuse_value(t->e, "include", "include", v, "a list");
     for (size_t i = 0; i < json_array_size(v); i++)
         if (!is(json_array_get(v, i), "reasoning.encrypted_content"))
             return vt_openai_refuse(t->e, 400, "include",

@@ -126,7 +126,7 @@ def test_options_that_samplers_or_loaders_take_are_accepted():
 def test_a_text_of_a_wrong_type_is_refused_by_its_name():
     for kw, name in ({"prompt": 3}, "prompt"), ({"prompt": "x", "system": 3}, "system"):
         a = server().post("/api/generate", {"model": "tiny", **kw})
-        same((a.status, a.json["error"]), (400, name + ": expected a string"))
+        same((a.status, a.json["error"]), (400, name + ": 3 found, expected a string"))
 
 
 def test_vectors_are_those_of_embeddings():

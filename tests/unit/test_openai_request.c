@@ -278,7 +278,11 @@ static void test_request_when_a_field_cannot_be_then_it_is_named(void **state)
            "temperature: a string found, expected a number from 0 to 2");
     refuse(TEXT(", \"stop\": {}"), false, 400, "stop", "an object found, expected a string or");
     refuse(CHAT(", \"top_logprobs\": 2"), true, 400, "top_logprobs", "\"logprobs\": true");
-    refuse("{\"messages\": []}", true, 400, "messages", "1 to");
+    refuse("{\"messages\": []}", true, 400, "messages",
+           "an array of 0 found, expected a list of 1 to");
+    refuse("{\"messages\": [3]}", true, 400, "messages",
+           "messages[0]: 3 found, expected an object with a role");
+    refuse("{\"messages\": [{}]}", true, 400, "messages", "messages[0].role: missing, expected a");
     refuse("{\"messages\": [{\"role\": \"user\"}]}", true, 400, "messages", "messages[0].content");
     refuse("{\"messages\": [{\"role\": \"user\", \"content\": [{\"type\": \"image_url\"}]}]}", true,
            400, "messages", "type 'image_url' found");

@@ -221,11 +221,13 @@ static void emit(builder *b, int32_t i, const vt_tensor *x, vt_tensor *y)
         emit_beside(b, i, x, y);
         return;
     }
-    bool shared = b->w->layer[i].weight[VT_ROLE_SHARED_DOWN] != NULL, adds = y == b->x;
+    const vt_layer_weights *lw = &b->w->layer[i];
+    bool shared = lw->weight[VT_ROLE_SHARED_DOWN] != NULL, adds = y == b->x;
     /* On a GPU nothing may stand between the router and the experts (3 to 5 % of a step of 64
      * tokens). An H200 is faster with a shared expert of three calls in front of both, and with one
      * of two calls behind them. */
-    if (shared && x != y && b->m->arch.activation == VT_ACT_RELU2) {
+    bool three = b->m->arch.activation == VT_ACT_RELU2 || lw->tensor[VT_ROLE_SHARED_SHARE];
+    if (shared && x != y && three) {
         emit_shared(b, i, x, !adds, y);
         shared = false;
         adds = true;

@@ -345,7 +345,7 @@ static void test_logits_of_fixtures_of_odd_sizes_equal_transformers(void **state
         "ministral3-temper",     "mistral4-temper",      "olmo2-whole-norms",
         "olmo3-windows-yarn",    "phi3-longrope",        "qwen2-gqa7",
         "qwen2-window",          "qwen3-gqa2",           "qwen3-gqa5-yarn",
-        "qwen3moe-raw",          "hunyuanmoe-shared",
+        "qwen3moe-raw",          "hunyuanmoe-shared",    "qwen3vl-nested",
     };
 #ifdef VT_SANITIZE /* the kernels are not sanitized, and the host's side is much the same */
     enum { EVERY = 3 };

@@ -382,6 +382,8 @@ static void test_logits_of_families_with_a_knob_or_two_equal_transformers(void *
         FOLDER("ministral3-temper"),
         {"ministral3-temper-BF16.gguf", "ministral3-temper/golden.bin", false, VT_F32, 0, 0},
         FOLDER("mistral3-nested"),
+        FOLDER("qwen3vl-nested"),
+        {"qwen3vl-nested-BF16.gguf", "qwen3vl-nested/golden.bin", false, VT_F32, 0, 0},
     };
     run_cases(cases, sizeof cases / sizeof *cases);
 }

@@ -161,6 +161,30 @@ static void test_config_of_delta_rules_says_which_layers_have_them(void **state)
                    "\"text_config\" is a number; an object was expected");
 }
 
+/* Qwen3-VL's text model: positions of three parts rotate text as usual ones do. As published, and
+ * as transformers saves it. */
+static void test_config_of_qwen3_vl_has_a_plain_rope(void **state)
+{
+    (void)state;
+#define VL(rope)                                                                                \
+    "{\"model_type\": \"qwen3_vl\", \"vision_config\": {\"hidden_size\": 3}, \"text_config\": " \
+    "{" SHAPE "\"model_type\": \"qwen3_vl_text\", \"num_hidden_layers\": 2, " rope "}}"
+    static const char *const config[] = {
+        VL("\"rope_theta\": 5000000, \"rope_scaling\": {\"mrope_interleaved\": true, "
+           "\"mrope_section\": [1, 1, 1], \"rope_type\": \"default\"}"),
+        VL("\"rope_parameters\": {\"mrope_section\": [1, 1, 1], \"rope_theta\": 5e6, "
+           "\"rope_type\": \"default\"}"),
+    };
+    for (size_t i = 0; i < sizeof config / sizeof *config; i++) {
+        vt_model *m = read_config(config[i]);
+        assert_string_equal(m->arch.family, "qwen3_vl");
+        assert_int_equal(m->arch.rope[0].dims, 64);
+        assert_int_equal(m->arch.rope[0].scaling, VT_ROPE_PLAIN);
+        assert_true(m->arch.rope[0].base == 5e6);
+        vt_model_free(m);
+    }
+}
+
 /* Keys of Qwen3-Next: those of Qwen3.5 with experts, and of Qwen3 with some dense layers. */
 static void test_config_of_qwen3_next_says_which_layers_are_dense(void **state)
 {
@@ -754,6 +778,7 @@ int main(void)
         cmocka_unit_test(test_config_of_yarn_when_keys_are_left_out_then_their_defaults_hold),
         cmocka_unit_test(test_config_of_experts_says_which_layers_have_them),
         cmocka_unit_test(test_config_of_delta_rules_says_which_layers_have_them),
+        cmocka_unit_test(test_config_of_qwen3_vl_has_a_plain_rope),
         cmocka_unit_test(test_config_of_qwen3_next_says_which_layers_are_dense),
         cmocka_unit_test(test_config_of_kimi_linear_is_read_or_its_key_is_named),
         cmocka_unit_test(test_config_of_lfm2_says_which_layers_convolve),

@@ -1,4 +1,5 @@
-/* Qwen3: norms of q and k, a head at a time. */
+/* Qwen3: norms of q and k, a head at a time. Qwen3-VL's text model is the same: its positions have
+ * three parts ("mrope_section"), which are equal where there are no images. */
 #include "model/family.h"
 
 static const vt_family_role roles[] = {
@@ -32,3 +33,28 @@ const vt_family vt_family_qwen3 = {.name = "qwen3",
                                    .shapes = shapes,
                                    .window = 4096,
                                    .head_dim = 128};
+
+static const vt_family_shape vl_shapes[] = {
+    {.name = "qwen3-vl-8b",
+     .n_layers = 36,
+     .hidden = 4096,
+     .n_heads = 32,
+     .n_kv_heads = 8,
+     .head_dim = 128,
+     .ffn = 12288,
+     .vocab = 151936,
+     .max_context = 262144,
+     .rope_base = 5e6,
+     .eps = 1e-6f},
+    {.name = NULL},
+};
+
+const vt_family vt_family_qwen3_vl = {.name = "qwen3_vl",
+                                      .gguf = "qwen3vl",
+                                      .hf = "qwen3_vl_text",
+                                      .hf_outer = "qwen3_vl",
+                                      .roles = roles,
+                                      .n_roles = sizeof roles / sizeof *roles,
+                                      .shapes = vl_shapes,
+                                      .head_dim = 128,
+                                      .rope_base = 5e5};

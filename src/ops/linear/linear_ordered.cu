@@ -75,8 +75,7 @@ template <class X> INLINE void multiply(float (&c)[TILES][4], u32 slot, X x_at)
 
 #if NORM
 constexpr int kThreads = WARPS * 32, kVectors = K / 8, kPer = (kVectors + LANES - 1) / LANES;
-constexpr int kSums = (LANES + 31) / 32; // warps of rmsnorm.cu that share a row
-
+constexpr int kSums = (LANES + 31) / 32;           // warps of rmsnorm.cu that share a row
 constexpr int kMine = (kSums + WARPS - 1) / WARPS; // of them this warp does the work of w, w + WARPS, ...
 
 // The vector number (j, i) of this thread, -1: none.
@@ -86,8 +85,8 @@ INLINE int vector_of(int j, int i)
     return lane < LANES && warp < kSums && v < kVectors ? v : -1;
 }
 
-// Copies the norm's weights of this thread's vectors to `to`.
-INLINE void fetch_norm(const linear_params &p, u32 to)
+// Calls use(v, j, i) for each vector of this thread.
+template <class Use> INLINE void for_vectors(Use use)
 {
 #pragma unroll
     for (int j = 0; j < kMine; j++)
@@ -96,9 +95,17 @@ INLINE void fetch_norm(const linear_params &p, u32 to)
             int v = vector_of(j, i);
             if (v < 0)
                 continue;
-            copy_async16(to + v * 32, p.norm + v * 8, 16);
-            copy_async16(to + v * 32 + 16, p.norm + v * 8 + 4, 16);
+            use(v, j, i);
         }
+}
+
+// Copies the norm's weights of this thread's vectors to `to`.
+INLINE void fetch_norm(const linear_params &p, u32 to)
+{
+    for_vectors([&](int v, int, int) {
+        copy_async16(to + v * 32, p.norm + v * 8, 16);
+        copy_async16(to + v * 32 + 16, p.norm + v * 8 + 4, 16);
+    });
     copy_async_commit();
 }
 
@@ -143,22 +150,16 @@ INLINE void make_norm(const linear_params &p, u32 to, const float *by)
         for (int i = 0; i < kSums && kSums > 1; i++)
             sum += part[t][i];
         float scale = rsqrtf(sum / K + p.eps);
+        for_vectors([&](int v, int j, int i) {
+            f32x8 x = unpack8(raw[t][j][i]);
 #pragma unroll
-        for (int j = 0; j < kMine; j++)
-#pragma unroll
-            for (int i = 0; i < kPer; i++) {
-                int v = vector_of(j, i);
-                if (v < 0)
-                    continue;
-                f32x8 x = unpack8(raw[t][j][i]);
-#pragma unroll
-                for (int k = 0; k < 8; k++)
-                    x.v[k] = x.v[k] * scale * (by[v * 8 + k] + (float)PLUS_ONE);
-                uint4 y = pack8(x);
-                asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(to + t * kNormed + v * 16), "r"(y.x),
-                             "r"(y.y), "r"(y.z), "r"(y.w)
-                             : "memory");
-            }
+            for (int k = 0; k < 8; k++)
+                x.v[k] = x.v[k] * scale * (by[v * 8 + k] + (float)PLUS_ONE);
+            uint4 y = pack8(x);
+            asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(to + t * kNormed + v * 16), "r"(y.x),
+                         "r"(y.y), "r"(y.z), "r"(y.w)
+                         : "memory");
+        });
     }
     __syncthreads();
 }

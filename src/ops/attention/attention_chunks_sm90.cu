@@ -25,7 +25,7 @@
 //
 // Bytes: 4 * kv_len * kv_heads * HEAD_DIM a sequence; the roof is memory bandwidth.
 // Template: HEAD_DIM 64 | 128, GROUP, PAGE 16 | 32 | 64, WINDOW 0 | 1, CHUNK, UNITS, TILES (of 16 rows: 1, 2 or 4),
-// HALVES (1: only 8 rows of a tile are there), RESIDENT (CTAs of an SM), SINKS 0 | 1, CAP 0 | 1.
+// HALVES (1: only 8 rows of a tile are there), RESIDENT (CTAs of an SM), SINKS 0 | 1, CAP 0 | 1, FP8 (0).
 // Tried: wgmma, whose 64 rows a decode does not fill, took as long as the prefill kernel (H200, qwen3-0.6b, 256
 // sequences: 37,225 tokens/s, with that kernel 38,673, so 44,133).
 #define AFTER 0
@@ -311,17 +311,14 @@ INLINE void wipe_v(u32 v, int rows)
     fence_async_shared(); /* before TMA writes there again */
 }
 
-/* Adds a block; its units are `at` and those behind it. `first`: of a chunk or of the item. */
-INLINE void add_block(const attention_prefill_sm90_params &p, const range &t, const shared &sh, state (&x)[TILES],
-                      const frag4 (&q)[HEAD_DIM / 16], u32 at, int b, bool first)
+typedef struct place { /* of a thread: its warp, the row of its octet, its lane of a quad */
+    int warp, g, q4;
+} place;
+
+/* Caps and hides the scores of this warp's keys of a block, and tells each row's largest one. */
+INLINE void tell_top(const attention_prefill_sm90_params &p, const range &t, const shared &sh,
+                     float (&s)[TILES][KEYS / 8][4], int b, const place &in)
 {
-    int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, q4 = lane % 4, halves = halves_of(t, b),
-        mine = warp * KEYS / HALF_KEYS;
-    float s[TILES][KEYS / 8][4] = {};
-    if (mine < halves)
-        multiply_k(s, q, sh, wait_unit(sh, at + mine), warp * KEYS);
-    for (int h = 0; h < halves; h++)
-        release(sh, at + h);
     /* Blocks before this one are visible to every row of the tile (no window). */
     int clear = (t.position0 + t.row0 / GROUP + 1) / BLOCK_N;
     bool hides = WINDOW || b >= clear;
@@ -329,7 +326,7 @@ INLINE void add_block(const attention_prefill_sm90_params &p, const range &t, co
     for (int tile = 0; tile < TILES; tile++)
 #pragma unroll
         for (int h = 0; h < HALVES; h++) {
-            int position = t.position0 + (t.row0 + tile * 16 + h * 8 + g) / GROUP;
+            int position = t.position0 + (t.row0 + tile * 16 + h * 8 + in.g) / GROUP;
             float top = -kInfinity;
 #pragma unroll
             for (int n = 0; n < KEYS / 8; n++)
@@ -339,23 +336,27 @@ INLINE void add_block(const attention_prefill_sm90_params &p, const range &t, co
 #if CAP
                     v = capped(v, p.cap_factor);
 #endif
-                    int key = b * BLOCK_N + warp * KEYS + n * 8 + q4 * 2 + e;
+                    int key = b * BLOCK_N + in.warp * KEYS + n * 8 + in.q4 * 2 + e;
                     if (hides && (key > position || (WINDOW && key <= position - p.window)))
                         v = -kInfinity;
                     top = fmaxf(top, v);
                 }
             top = fmaxf(top, __shfl_xor_sync(0xffffffff, top, 1));
             top = fmaxf(top, __shfl_xor_sync(0xffffffff, top, 2));
-            if (q4 == 0)
-                sh.top[warp][tile * 16 + h * 8 + g] = top;
+            if (in.q4 == 0)
+                sh.top[in.warp][tile * 16 + h * 8 + in.g] = top;
         }
-    named_barrier(1, 128);
-    float rescale[TILES][2];
+}
+
+/* Writes P of this warp's keys and the sums of its rows; `rescale` becomes the factor for the old sums and O. */
+INLINE void store_p(const attention_prefill_sm90_params &p, const shared &sh, state (&x)[TILES],
+                    const float (&s)[TILES][KEYS / 8][4], float (&rescale)[TILES][2], const place &in)
+{
 #pragma unroll
     for (int tile = 0; tile < TILES; tile++)
 #pragma unroll
         for (int h = 0; h < HALVES; h++) {
-            int row = tile * 16 + h * 8 + g;
+            int row = tile * 16 + h * 8 + in.g;
             float top = fmaxf(x[tile].m[h], fmaxf(fmaxf(sh.top[0][row], sh.top[1][row]),
                                                   fmaxf(sh.top[2][row], sh.top[3][row])));
             float base = top == -kInfinity ? 0.0f : SCALED(top, p.scale_log2), sum = 0.f;
@@ -369,25 +370,26 @@ INLINE void add_block(const attention_prefill_sm90_params &p, const range &t, co
                     y[e] = exp2_fast(s[tile][n][2 * h + e] * p.scale_log2 - base);
                     sum += y[e];
                 }
-                store_shared4(sh.p + piece(P_ROW, row, (warp * KEYS + n * 8) / 8) + q4 * 4, pack_bf16(y[0], y[1]));
+                store_shared4(sh.p + piece(P_ROW, row, (in.warp * KEYS + n * 8) / 8) + in.q4 * 4,
+                              pack_bf16(y[0], y[1]));
             }
-            sh.part[warp][row][q4] = sum;
+            sh.part[in.warp][row][in.q4] = sum;
         }
-    int rows = (2 * b + halves) * HALF_KEYS - t.keys; /* of the last unit of V that no row sees */
-    for (int h = 0; h < halves; h++)
-        wait_unit(sh, at + halves + h);
-    if (rows > 0)
-        wipe_v(sh.units + (at + 2 * halves - 1) % UNITS * UNIT_BYTES, rows);
-    named_barrier(1, 128);
+}
+
+/* Rescales the sums and O, and adds the block's sums. `first`: O begins at 0. */
+INLINE void rescale_rows(const shared &sh, state (&x)[TILES], const float (&rescale)[TILES][2], bool first,
+                         const place &in)
+{
 #pragma unroll
     for (int tile = 0; tile < TILES; tile++)
 #pragma unroll
         for (int h = 0; h < HALVES; h++) {
-            int row = tile * 16 + h * 8 + g;
-            float sum = sh.part[0][row][q4];
+            int row = tile * 16 + h * 8 + in.g;
+            float sum = sh.part[0][row][in.q4];
 #pragma unroll
             for (int i = 1; i < 4; i++)
-                sum += sh.part[i][row][q4];
+                sum += sh.part[i][row][in.q4];
             x[tile].l[h] = x[tile].l[h] * rescale[tile][h] + sum;
 #pragma unroll
             for (int n = 0; n < DIMS / 8; n++)
@@ -397,6 +399,30 @@ INLINE void add_block(const attention_prefill_sm90_params &p, const range &t, co
                     o = first ? 0.f : o * rescale[tile][h];
                 }
         }
+}
+
+/* Adds a block; its units are `at` and those behind it. `first`: of a chunk or of the item. */
+INLINE void add_block(const attention_prefill_sm90_params &p, const range &t, const shared &sh, state (&x)[TILES],
+                      const frag4 (&q)[HEAD_DIM / 16], u32 at, int b, bool first)
+{
+    int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    place in = {warp, lane / 4, lane % 4};
+    int halves = halves_of(t, b), mine = warp * KEYS / HALF_KEYS;
+    float s[TILES][KEYS / 8][4] = {}, rescale[TILES][2];
+    if (mine < halves)
+        multiply_k(s, q, sh, wait_unit(sh, at + mine), warp * KEYS);
+    for (int h = 0; h < halves; h++)
+        release(sh, at + h);
+    tell_top(p, t, sh, s, b, in);
+    named_barrier(1, 128);
+    store_p(p, sh, x, s, rescale, in);
+    int rows = (2 * b + halves) * HALF_KEYS - t.keys; /* of the last unit of V that no row sees */
+    for (int h = 0; h < halves; h++)
+        wait_unit(sh, at + halves + h);
+    if (rows > 0)
+        wipe_v(sh.units + (at + 2 * halves - 1) % UNITS * UNIT_BYTES, rows);
+    named_barrier(1, 128);
+    rescale_rows(sh, x, rescale, first, in);
     multiply_v(x, sh, at + halves, halves);
     for (int h = 0; h < halves; h++)
         release(sh, at + halves + h);
@@ -566,7 +592,6 @@ KERNEL __launch_bounds__(160, RESIDENT) attention_chunks_sm90(const __grid_const
     range t = range_of(p, item_of(0));
     pdl_wait();
     u32 at = 0;
-    for (u32 round = 0; t.seq >= 0; t = range_of(p, item_of(++round))) {
+    for (u32 round = 0; t.seq >= 0; t = range_of(p, item_of(++round)))
         at = attend(p, t, sh, at);
-    }
 }

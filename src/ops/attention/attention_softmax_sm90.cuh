@@ -1,6 +1,7 @@
-// The softmax of a block of BLOCK_N keys, in the accumulators of wgmma: attention_prefill_sm90.cu and
-// attention_chunks_sm90.cu share it, so that both give a row the same bits. Register 4 j + 2 h + e is row h of the
-// thread's two, column 8 j + 2 (lane % 4) + e. Needs HEAD_DIM, CHUNK and WINDOW.
+// The softmax of a block of BLOCK_N keys, in the accumulators of wgmma: register 4 j + 2 h + e is row h of the thread's
+// two, column 8 j + 2 (lane % 4) + e. attention_chunks_sm90.cu, whose rows lie otherwise, has its own with the same
+// arithmetic, and takes from here the size of blocks and how maxima are scaled, so that a row has the bits of
+// attention_prefill_sm90.cu. Needs HEAD_DIM, CHUNK and WINDOW.
 #if HEAD_DIM == 256
 #define BLOCK_N 64
 #else
@@ -13,9 +14,9 @@
 #define SCALED(m, scale) __fmul_rn(m, scale) /* never contracted: a block that a row does not see changes nothing */
 #define SUMS 4 /* a quarter of a block's keys is summed by itself: attention_chunks_sm90.cu has a warp for each */
 #else
-#define SUMS 1
 #define FIRST_OF_CHUNK(block) 0
 #define SCALED(m, scale) ((m) * (scale))
+#define SUMS 1
 #endif
 
 /* Hides keys behind the last one that a row sees (and before its window). position[2] and seen[2] of this thread's

@@ -1,10 +1,9 @@
 // y[t, :] = scale * table[token[t], :]     table [vocab, hidden] bf16, y [tokens, hidden] bf16
 //
 // Grid: one thread for each vector of VEC elements, 128 threads per CTA; neighbouring threads have
-// neighbouring addresses. With DEEP a warp copies a row, DEEP vectors of a lane at a time: for many rows
-// more bytes are under way so, and the token is read once for all of them.
-// token[t] < 0 means "the token that slot -1 - token[t] of the pool got in the
-// last step".
+// neighbouring addresses. With DEEP a warp copies a row, DEEP vectors of a lane at a time: so more bytes
+// are under way where rows are many, and the token is read once for all of them.
+// token[t] < 0 means "the token that slot -1 - token[t] of the pool got in the last step".
 // Bytes: 2 * hidden * 2 per token; bound by memory from about 1000 tokens on, by launch latency below.
 // Template: HIDDEN, VEC (8, or 1 where hidden is not a multiple of 8), SCALED, PART (the table is a rank's part of the
 // vocabulary: ids of other parts give zeros), DEEP (0; with VEC 8: also the vectors of a lane).

@@ -17,7 +17,8 @@
  * batch.state_behind says so is written to that slot too.
  *
  * Tokens are taken one by one in their order, so a result does not depend on how a prompt is cut
- * into chunks. fp32 throughout. */
+ * into chunks. fp32 throughout. The CUDA row "chunks" alone takes 16 tokens at a time, with other
+ * roundings: gated_delta_cuda.c says which programs run it. */
 #ifndef VT_OPS_GATED_DELTA_GATED_DELTA_H
 #define VT_OPS_GATED_DELTA_GATED_DELTA_H
 

@@ -3,8 +3,7 @@
 // FIRST: y[t, h, :] = w[h, :] * v / rms(v), v = x[t, h, :] * silu(z[t, h, :])
 //
 // Grid: WARPS warps for each head of each token, or for several of them where these are many; 8 warps per CTA. A lane
-// has every (32 WARPS)th vector of VEC elements of the head in registers, and those of the warp's next head are under
-// way.
+// has every (32 WARPS)th vector of VEC elements of the head in registers. Those of the warp's next head are under way.
 // Bytes: 6 DIM per head; between the delta rule and a product, of few tokens bound by launch latency.
 // Template: DIM, VEC (4 or 1), WARPS (1 or 8), FIRST, SIGMOID (not with FIRST).
 #include "gated_norm_params.h"

@@ -17,8 +17,8 @@
 // Bytes: M K + N K + M N elements at least. W is read once for every BM rows, from L2 if tiles run in groups of
 // GROUP_M. Roof: bf16 tensor cores from about M = 256 on, DRAM below. The sum over K runs in steps of 16 in rising
 // order for every M, so a row's result does not depend on the other rows. With SEGMENTS > 1, K is cut into that many
-// segments (linear_order.cuh), whose sums are added in a second set of registers. The result has the same bits as that
-// of gemm_split_sm90.cu with as many CTAs.
+// segments (linear_order.cuh). Two of them at a time have a set of sums each, and all sums are added in rising order.
+// The result has the same bits as that of gemm_split_sm90.cu with as many segments.
 //
 // Template parameters: BN 128 | 256 (64 without PAIR), STAGES, SEGMENTS (1; more with BN 64 | 128), PAIR, BIAS,
 // RESIDUAL, OUT_F32. BM is 128.
@@ -265,8 +265,7 @@ KERNEL __launch_bounds__(384, 1) gemm_sm90(const __grid_constant__ gemm_sm90_par
 {
     extern __shared__ char raw[];
     __shared__ u64 full[STAGES], empty[STAGES], c_full, c_empty;
-    shared sh = {first_atom(raw), 0, full, empty, &c_full,
-                 &c_empty};
+    shared sh = {first_atom(raw), 0, full, empty, &c_full, &c_empty};
     sh.c = sh.tiles + STAGES * (TILE_X_BYTES + TILE_W_BYTES); /* C_TILES * C_TILE bytes, unless OUT_F32 */
     int tiles_m = (p.m + BM - 1) / BM, steps = (p.k + BK - 1) / BK;
     int tiles_n = ((PAIR ? p.n / 2 : p.n) + OUT_COLS - 1) / OUT_COLS;

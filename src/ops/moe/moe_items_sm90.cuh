@@ -3,7 +3,7 @@
 //
 //   kBlocks           blocks of 128 weight rows of an item, 64 of each for a warpgroup
 //   kOrder            the order of the columns of h that UP stores: moe_order.cuh
-//   kRowsEarly        whether a warpgroup loads the rows that it stores to before it multiplies
+//   kRowsEarly        true: a warpgroup loads the rows that it stores to before it multiplies
 //   multiply_item()   adds up an item whose tile has up to N slots
 #include "ptx_sm90.cuh"
 #include "moe_act.cuh"

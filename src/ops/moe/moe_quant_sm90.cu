@@ -2,13 +2,14 @@
 // is made bf16 once for up to WIDTH slots, in the registers from which wgmma takes its first operand.
 //
 // weights: the experts' matrices one after the other; UP: ROWS pairs of a gate row and an up row, or without gates
-// (moe_act.cuh) ROWS of up. x and h have their
-// columns in the order of moe_order.cuh. Grid and results are those of moe_gemm_sm90.cu. An item is 256 weight rows
-// (UP: 128 gate rows and their 128 up rows) of a tile of up to 128 slots: x is then read half as often from L2, which
-// costs more than reading the smaller weights again. The roles are the same, with two rings in place of one:
+// (moe_act.cuh) ROWS of up. x and h have their columns in the order of moe_order.cuh. Grid and results are those of
+// moe_gemm_sm90.cu. An item is 256 weight rows (UP: 128 gate rows and their 128 up rows) of a tile of up to 128 slots:
+// x is then read half as often from L2, which costs more than reading the smaller weights again.
 //
-//   warpgroup 0      the slots' rows, 64 columns a stage, and the units of 32 tiles of 8 weight rows, 128 columns a
-//                    stage. UP: a tile of gate rows and the tile of their up rows are neighbours.
+//   warpgroup 0      copies by cp.async, into two rings, the slots' rows, 64 columns a stage, and the units of 32 tiles
+//                    of 8 weight rows, 128 columns a stage. UP: a tile of gate rows and the tile of their up rows are
+//                    neighbours. A stage is told full kLag steps later, when its copies have arrived. Thread 0 also
+//                    draws the items and tells them to the others, one ahead.
 //   warpgroups 1, 2  two blocks of 64 weight rows each, two tiles a warp of each. Chunks of 32 columns take turns in
 //                    two sets of registers: while wgmma multiplies one, the next is unpacked. A unit's stage is free
 //                    when its quants are in registers.

@@ -103,8 +103,8 @@ INLINE void finish_up(const moe_expert_params &p, const Unit &u, const Sums &s, 
     ((u16 *)p.y)[(i64)u.j * ROWS + row] = f32_bf16(gated(gate, up, p.limit));
 }
 
-// The CTA's rows, of all experts.
-// `before`: y of the thread's row, where that is added to. `chosen` and `weight`: lane j has expert[j] and route[j].
+// The CTA's rows, of all experts. `before`: y of the thread's row, where that is added to. `chosen` and `weight`: lane
+// j has expert[j] and route[j].
 INLINE void finish_down(const moe_expert_params &p, const Sums *s, float (*share)[16], i32 chosen, float weight,
                         float before)
 {

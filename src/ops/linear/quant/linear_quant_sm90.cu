@@ -223,7 +223,6 @@ KERNEL __launch_bounds__(kThreads, kTwoCtas ? 2 : 1) linear_quant_sm90(const __g
 {
     extern __shared__ char raw[];
     __shared__ u64 x_full[X_STAGES], x_empty[X_STAGES], w_full[STAGES];
-    // written so, the compiler knows that loads from it are from shared memory
     char *stages = first_atom(raw);
     Shared sh = {stages, stages + X_STAGES * kXStage, x_full, x_empty, w_full};
     Part t = my_part(p);

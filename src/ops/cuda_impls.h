@@ -31,6 +31,11 @@ extern const vt_impl linear_cuda_ordered, linear_cuda_normed, linear_cuda_small,
     .name = label, .device = VT_DEVICE_CUDA, .supports = takes, .run = functions##_run, \
     .describe = functions##_describe
 
+/* The members of the parameters of ops with sequence state that come from a batch. */
+#define CUDA_STATE_PARAMS(b)                                                       \
+    .seq_of = (b)->seq_of, .q_start = (b)->q_start, .state_from = (b)->state_from, \
+    .state_to = (b)->state_to, .state_behind = (b)->state_behind
+
 /* Returns true if a KV pool on a GPU may have elements of this type. */
 static inline bool cuda_is_kv(vt_dtype t) { return t == VT_BF16 || t == VT_FP8_E4M3; }
 

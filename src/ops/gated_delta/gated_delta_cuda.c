@@ -106,11 +106,16 @@ static uint32_t chunks_shared_bytes(const gated_delta_args *a, chunks_shape s)
     return (uint32_t)(s.blocks * (STAGES * 16 * token + 2 * BLOCK_BYTES));
 }
 
-/* A CTA has an SM for itself. Where the heads of few prompts leave SMs without work, a CTA has half
- * of a head's columns, because more warps of an SM make each of them slower. */
-static chunks_shape chunks_shape_of(const gated_delta_args *a, const vt_target *t, int32_t prompts)
+/* Returns true if the heads of so many prompts leave SMs without work. */
+static bool are_few(int32_t prompts, const gated_delta_args *a, const vt_target *t)
 {
-    bool few = (int64_t)a->v_heads * (a->v_dim / 64) * prompts <= t->sm_count;
+    return (int64_t)a->v_heads * (a->v_dim / 64) * prompts <= t->sm_count;
+}
+
+/* A CTA has an SM for itself. Of few prompts it has half of a head's columns, because more warps of
+ * an SM make each of them slower. */
+static chunks_shape chunks_shape_of(const gated_delta_args *a, const vt_target *t, bool few)
+{
     int32_t most = a->v_dim % 128 == 0 && !few ? 8
                    : a->v_dim % 64 == 0        ? 4
                    : a->v_dim % 32 == 0        ? 2
@@ -137,7 +142,7 @@ static cuda_launch chunks_launch(const gated_delta_args *a, const vt_target *t, 
 {
     return only_decodes(a, size)
                ? decode_launch(a, seqs)
-               : chunks_launch_of(a, chunks_shape_of(a, t, prompts_of(size)), seqs);
+               : chunks_launch_of(a, chunks_shape_of(a, t, are_few(prompts_of(size), a, t)), seqs);
 }
 
 static bool chunks_supports(const void *args, const vt_target *t, const vt_size *upto)
@@ -149,62 +154,56 @@ static bool chunks_supports(const void *args, const vt_target *t, const vt_size 
            chunks_shared_bytes(a, (chunks_shape){8, 1}) <= (uint32_t)t->max_shared_bytes;
 }
 
-static gated_delta_params params_of(const gated_delta_args *a)
+static vt_status launch(const gated_delta_args *a, const vt_lane *lane, const cuda_launch *l)
 {
-    const vt_batch *b = a->batch;
-    return (gated_delta_params){.x = a->x->data,
-                                .a = a->a->data,
-                                .b = a->b->data,
-                                .y = a->y->data,
-                                .decay = a->decay->data,
-                                .dt_bias = a->dt_bias->data,
-                                .state = (float *)a->state->data + a->state_at,
-                                .state_stride = a->state->row_stride,
-                                .seq_of = b->seq_of,
-                                .q_start = b->q_start,
-                                .state_from = b->state_from,
-                                .state_to = b->state_to,
-                                .state_behind = b->state_behind,
-                                .x_stride = (int32_t)a->x->row_stride,
-                                .a_stride = (int32_t)a->a->row_stride,
-                                .b_stride = (int32_t)a->b->row_stride,
-                                .y_stride = (int32_t)a->y->row_stride,
-                                .k_heads = a->k_heads,
-                                .v_heads = a->v_heads};
+    gated_delta_params p = {.x = a->x->data,
+                            .a = a->a->data,
+                            .b = a->b->data,
+                            .y = a->y->data,
+                            .decay = a->decay->data,
+                            .dt_bias = a->dt_bias->data,
+                            .state = (float *)a->state->data + a->state_at,
+                            .state_stride = a->state->row_stride,
+                            CUDA_STATE_PARAMS(a->batch),
+                            .x_stride = (int32_t)a->x->row_stride,
+                            .a_stride = (int32_t)a->a->row_stride,
+                            .b_stride = (int32_t)a->b->row_stride,
+                            .y_stride = (int32_t)a->y->row_stride,
+                            .k_heads = a->k_heads,
+                            .v_heads = a->v_heads};
+    return vt_cuda_launch(lane->cuda, l, &p, sizeof p);
 }
 
 static vt_status decode_run(const void *args, const vt_lane *lane)
 {
     const gated_delta_args *a = args;
-    gated_delta_params p = params_of(a);
     cuda_launch l = decode_launch(a, a->batch->n_seqs);
-    return vt_cuda_launch(lane->cuda, &l, &p, sizeof p);
+    return launch(a, lane, &l);
 }
 
 /* A dry run collects both forms: steps of a size differ in their sequences. */
 static vt_status prefill_run(const void *args, const vt_lane *lane)
 {
     const gated_delta_args *a = args;
-    gated_delta_params p = params_of(a);
     cuda_launch l = prefill_launch(a, lane->target, lane->size, a->batch->n_seqs);
-    for (int i = 0; i < 2 && lane->cuda->collect; i++) {
-        cuda_launch other = launch_of(a, 1, a->batch->n_seqs, i == 1);
-        TRY(vt_cuda_launch(lane->cuda, &other, &p, sizeof p));
+    for (int ahead = 0; ahead < 2 && lane->cuda->collect; ahead++) {
+        cuda_launch form = launch_of(a, 1, a->batch->n_seqs, ahead);
+        TRY(launch(a, lane, &form));
     }
-    return vt_cuda_launch(lane->cuda, &l, &p, sizeof p);
+    return launch(a, lane, &l);
 }
 
 static vt_status chunks_run(const void *args, const vt_lane *lane)
 {
     const gated_delta_args *a = args;
-    gated_delta_params p = params_of(a);
     cuda_launch l = chunks_launch(a, lane->target, lane->size, a->batch->n_seqs);
     for (int i = 0; i < 2 && lane->cuda->collect; i++) {
-        cuda_launch other = chunks_launch_of(
-            a, chunks_shape_of(a, lane->target, i == 0 ? 1 : 1 << 20), a->batch->n_seqs);
-        TRY(vt_cuda_launch(lane->cuda, &other, &p, sizeof p));
+        bool few = i > 0 && are_few(1, a, lane->target);
+        cuda_launch form = chunks_launch_of(a, chunks_shape_of(a, lane->target, few),
+                                            a->batch->n_seqs);
+        TRY(launch(a, lane, &form));
     }
-    return vt_cuda_launch(lane->cuda, &l, &p, sizeof p);
+    return launch(a, lane, &l);
 }
 
 static void describe(const gated_delta_args *a, const vt_target *t, const vt_size *size,
@@ -234,8 +233,8 @@ static void chunks_describe(const void *args, const vt_target *t, const vt_size 
 {
     cuda_launch l = chunks_launch(args, t, size, size->seqs);
     bool decode = only_decodes(args, size);
-    describe(args, t, size, &l, decode ? 64 : 16 * chunks_shape_of(args, t, prompts_of(size)).warps,
-             decode ? 8 : 16, out);
+    chunks_shape s = chunks_shape_of(args, t, are_few(prompts_of(size), args, t));
+    describe(args, t, size, &l, decode ? 64 : 16 * s.warps, decode ? 8 : 16, out);
     if (!decode)
         vt_cut_roles(out, "warps that have columns, warps that prepare the next tile", NULL);
 }

@@ -28,10 +28,6 @@ def shape(arch, vocab, tied, layers, hidden, ffn, heads, kv, dim, eps=1e-6, rope
             "dim": dim, "eps": eps, "rope": rope, "mixers": (mixers * layers)[:layers], "more": more}
 
 
-def keys(**more):
-    return {"more": more}
-
-
 SHAPES = {  # from the models' published config.json
     "tiny": shape("qwen3", 1000, False, 2, 512, 1024, 4, 2, 128),
     "qwen3-0.6b": shape("qwen3", 151936, True, 28, 1024, 3072, 16, 8, 128),

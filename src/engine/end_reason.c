@@ -46,7 +46,7 @@ const char *vt_end_reason_name(vt_end_reason reason)
 const char *vt_finish_name(vt_finish finish)
 {
     static const char *const name[] = {"none", "stop", "length", "abort", "error"};
-    return name[finish];
+    return (unsigned)finish < sizeof name / sizeof *name ? name[finish] : NULL;
 }
 
 vt_finish vt_end_finish(vt_end_reason reason)

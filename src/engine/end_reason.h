@@ -6,7 +6,7 @@
 #include "vitrine.h"
 
 vt_finish vt_end_finish(vt_end_reason reason);
-/* "stop", "length", "abort", "error"; "none" while it goes on. */
+/* "stop", "length", "abort", "error"; "none" while it goes on; NULL: there is no such finish. */
 const char *vt_finish_name(vt_finish finish);
 /* Static text of a reason that is an error; NULL: it is none. */
 const char *vt_end_sentence(vt_end_reason reason);

@@ -7,7 +7,7 @@
 
 #include "base/err.h"
 
-/* Hugging Face's hub, which messages name as an example. */
+/* Hugging Face's hub: messages name it as an example, and the token of HF_TOKEN is for it alone. */
 #define FETCH_HF_HOST "huggingface.co"
 #define FETCH_HF "https://" FETCH_HF_HOST
 

@@ -4,10 +4,9 @@
  * transposed, so the product that it computes is y^T = W x^T: A = W as [k, n], transposed; B = x as
  * [k, m]; D = y as [n, m].
  *
- * The activations of pairs are not left to the library, which does not offer them. It keeps one
- * context object of its own for the device's primary context, which is also the context that we use
- * (vt_cuda_open).
- * The library's file has half a gigabyte, but a process maps only what it runs. */
+ * The activations of pairs are not left to the library, which does not offer them. The library
+ * keeps one context object of its own for the device's primary context, which is also the context
+ * that we use (vt_cuda_open). Its file has half a gigabyte; a process maps only what it runs. */
 #include "device/cuda/cublaslt.h"
 
 #include <dlfcn.h>

@@ -8,11 +8,13 @@
 #include "ops/attention/attention_impls.h"
 #include "ops/attention/attention_tile.h"
 
-#define EMPTY_MAX \
-    (-1e30f) /* maximum of a row that has seen no key: finite, so that differences are numbers */
+/* The maximum of a row that has seen no key: finite, so that differences are numbers. */
+#define EMPTY_MAX (-1e30f)
 
-enum { DIRECT_ROWS = 32 };    /* most rows of the direct form */
-enum { UNPACK = 2 * HALVES }; /* most e4m3 of a row that are unpacked at a time */
+enum {
+    DIRECT_ROWS = 32,   /* most rows of the direct form */
+    UNPACK = 2 * HALVES /* most e4m3 of a row that are unpacked at a time */
+};
 
 /* Running softmax of n rows: maximum, sum, unnormalised output. */
 typedef struct row_states {

@@ -155,8 +155,8 @@ vt_status attention_prefill_sm90_run(const attention_args *a, const vt_lane *lan
                                        .tiles = chunks.tiles,    .after = a->after};
     if (!l->collect)
         TRY(encode_maps(a, l->cuda, a->heads / a->kv_heads, &p, &l->err));
-    vt_status status = vt_cuda_launch(l, &launch, &p, sizeof p);
-    return split && status == VT_OK ? merge_run(a, lane, &chunks) : status;
+    TRY(vt_cuda_launch(l, &launch, &p, sizeof p));
+    return split ? merge_run(a, lane, &chunks) : VT_OK;
 }
 
 void attention_prefill_sm90_describe(const attention_args *a, const vt_target *t,

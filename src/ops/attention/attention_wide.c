@@ -2,6 +2,7 @@
  * attention_wide_merge.cu for both cards. */
 #include "ops/attention/attention_wide.h"
 
+#include "base/err.h"
 #include "ops/cuda_impls.h"
 #include "ops/cut.h"
 #include "ops/attention/attention_impls.h"
@@ -127,10 +128,8 @@ static vt_status run(const attention_args *a, const vt_lane *lane, bool decode)
                                .state = lane->workspace,
                                .partial = (float *)lane->workspace + vt_round_up(states * 2, 32)};
     cuda_launch attend = launch_of(a, &c, items), merge = merge_of(a, &c, merges);
-    vt_status status = vt_cuda_launch(lane->cuda, &attend, &p, sizeof p);
-    if (status == VT_OK && lane->variant != WIDE_WHOLE)
-        status = vt_cuda_launch(lane->cuda, &merge, &p, sizeof p);
-    return status;
+    TRY(vt_cuda_launch(lane->cuda, &attend, &p, sizeof p));
+    return lane->variant == WIDE_WHOLE ? VT_OK : vt_cuda_launch(lane->cuda, &merge, &p, sizeof p);
 }
 
 static size_t workspace(const attention_args *a, const vt_target *t, bool decode)

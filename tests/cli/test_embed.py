@@ -125,13 +125,13 @@ def test_a_sentence_transformers_folder_says_how():
 
 def test_a_sentence_transformers_folder_is_refused_by_module_and_mode():
     bad = [({"modules": ("Transformer", "Pooling", "LSTM")}, "module 2 is LSTM"),
-           ({"modules": ("Transformer",)}, "no Pooling module"),
+           ({"modules": ("Transformer",)}, "the Transformer alone; a Pooling module behind it was expected"),
            ({"modules": ("WordEmbeddings", "Pooling")}, "module 0 is WordEmbeddings"),
            ({"pooling": {"pooling_mode": "max"}}, '"max" is not supported'),
            ({"pooling": {"pooling_mode": "median"}}, '"pooling_mode" is median'),
            ({"pooling": {"pooling_mode_cls_token": True, "pooling_mode_mean_tokens": True}}, "2 pooling modes are set"),
            ({"pooling": {"pooling_mode_mean_tokens": True, "include_prompt": False}}, '"include_prompt" is false'),
-           ({"prompts": {"query": 1}}, 'prompt "query" is no text'),
+           ({"prompts": {"query": 1}}, '"query" of "prompts" is a number; a string was expected'),
            ({"prompts": {}, "default": "query"}, "which is none of")]
     for how, says in bad:
         with tempfile.TemporaryDirectory() as d:

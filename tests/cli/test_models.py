@@ -128,7 +128,7 @@ def test_json_of_strangers_is_refused_in_little_memory():
     junk = many(3 << 20)[:-1]
     listed = b"[" + junk + b"]"
     with Place() as p:
-        for name, data, says in (("model.safetensors", struct.pack("<Q", len(listed)) + listed, "no JSON object"),
+        for name, data, says in (("model.safetensors", struct.pack("<Q", len(listed)) + listed, "the header is an array; an object was expected"),
                                  ("model.safetensors.index.json", b'{"weight_map":' + listed + b"}", "weight_map"),
                                  ("config.json", b'{"x":' + listed + b"}", "at most 1048576"),
                                  ("generation_config.json", b'{"x":' + listed + b"}", "at most 1048576")):

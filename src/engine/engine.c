@@ -40,6 +40,47 @@ int64_t engine_now(const vt_engine *e)
     return e->config.now ? e->config.now(e->config.clock) : vt_now_ns();
 }
 
+/* ---- masks that take long ---- */
+
+static void tell_mask(void *user)
+{
+    vt_engine *e = user;
+    pthread_mutex_lock(&e->lock);
+    e->masks_made = true;
+    pthread_cond_broadcast(&e->wake);
+    pthread_mutex_unlock(&e->lock);
+}
+
+static void give_masks(vt_engine *e)
+{
+    vt_sched *s = &e->sched;
+    for (int32_t i = 0; i < s->n_late; i++)
+        vt_late_masks_give(e->late_masks, s->late[i]->constrained, s->late[i]);
+    s->n_late = 0;
+}
+
+static void take_masks(vt_engine *e)
+{
+    for (vt_seq *q; (q = vt_late_masks_take(e->late_masks)) != NULL;)
+        vt_sched_masked(&e->sched, q);
+}
+
+/* There is nothing to compute before a mask is made: sleeps until one is, or until something else
+ * is to be done, perhaps for a deadline. */
+static void await_masks(vt_engine *e)
+{
+    enum { DEADLINE_NS = 20000000 };
+    int64_t end = vt_now_ns() + DEADLINE_NS;
+    struct timespec until = {.tv_sec = end / 1000000000, .tv_nsec = end % 1000000000};
+    bool timely = true;
+    pthread_mutex_lock(&e->lock);
+    while (timely && !e->masks_made && e->n_inbox == 0 && e->n_aborts == 0 && e->n_holds == 0 &&
+           !e->flush && !e->quit)
+        timely = pthread_cond_timedwait(&e->wake, &e->lock, &until) == 0;
+    e->masks_made = false;
+    pthread_mutex_unlock(&e->lock);
+}
+
 /* ---- making and freeing ---- */
 
 static vt_status reserve(vt_engine *e, vt_err *err)
@@ -48,10 +89,11 @@ static vt_status reserve(vt_engine *e, vt_err *err)
     e->inbox = vt_calloc((size_t)e->config.sched.max_queued, sizeof *e->inbox);
     e->logprob = vt_calloc(rows, sizeof *e->logprob);
     e->top = vt_calloc(rows * VT_MAX_TOP_LOGPROBS, sizeof *e->top);
+    e->late_masks = vt_late_masks_new(tell_mask, e);
     const vt_req_limits *r = &e->config.request;
     bool pools = r->pooling == VT_POOLING_NONE ||
                  vt_pooler_init(&e->pooler, r->pooling, r->n_hidden, r->dense, &r->rank);
-    if (!e->inbox || !e->logprob || !e->top || !pools)
+    if (!e->inbox || !e->logprob || !e->top || !e->late_masks || !pools)
         return vt_fail(err, VT_ERR_MEMORY, "out of memory for an engine");
     return engine_recording_init(e, err);
 }
@@ -312,6 +354,7 @@ static vt_status finish_step(vt_engine *e, vt_err *err)
     trace_step(e, f.plan, &result);
     e->device_ns += result.end_ns - result.begin_ns;
     vt_sched_commit(&e->sched, f.plan, &result);
+    give_masks(e);
     int64_t committed = engine_now(e);
     e->flight[0] = e->flight[1];
     e->n_flight--;
@@ -364,7 +407,7 @@ static void publish_stats(vt_engine *e)
     vt_engine_stats *st = &e->stats;
     st->n_running = s->n_running;
     st->n_queued = s->n_queue;
-    int32_t n = s->n_queue;
+    int32_t n = s->n_queue + s->n_masked;
     for (int32_t i = 0; i < e->n_inbox; i++)
         n += e->inbox[i]->p.n;
     st->n_waiting = e->n_waiting = n;
@@ -424,6 +467,7 @@ static void sample_machine(vt_engine *e, bool idle)
 static vt_status one_step(vt_engine *e, bool *idle, vt_err *err)
 {
     take_in(e);
+    take_masks(e);
     sample_machine(e, false);
     vt_status status = engine_mend(e, err);
     count_pages(e);
@@ -442,6 +486,8 @@ static vt_status one_step(vt_engine *e, bool *idle, vt_err *err)
     engine_publish_all(e, NULL); /* deadlines and aborts end sequences without a step's result */
     publish_stats(e);
     *idle = e->n_flight == 0 && vt_sched_idle(&e->sched);
+    if (!f.plan && e->n_flight == 0 && e->sched.n_masked > 0)
+        await_masks(e);
     if (*idle && f.begin_ns < e->ended_ns)
         sample_machine(e, true);
     return status;
@@ -766,6 +812,8 @@ static void abort_all(vt_engine *e)
     for (; e->n_flight > 0; e->n_flight--)
         (void)e->executor->wait(e->executor, &result, NULL);
     take_in(e);
+    for (vt_seq *q; (q = vt_late_masks_abort(e->late_masks)) != NULL;)
+        vt_sched_masked(&e->sched, q);
     vt_sched_fault(&e->sched); /* drops the steps whose results were not committed */
     engine_publish_all(e, NULL);
     while (e->n_live > 0) {
@@ -812,6 +860,7 @@ void vt_engine_free(vt_engine *e)
     engine_recording_release(e);
     vt_energy_close(&e->energy);
     vt_uncore_close(&e->uncore);
+    vt_late_masks_free(e->late_masks);
     vt_grammar_store_free(e->grammars);
     pthread_cond_destroy(&e->wake);
     pthread_mutex_destroy(&e->lock);

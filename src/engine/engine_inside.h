@@ -6,6 +6,7 @@
 
 #include "device/energy.h"
 #include "device/uncore.h"
+#include "engine/constraint/late_masks.h"
 #include "engine/end_reason.h"
 #include "engine/engine.h"
 #include "grammar/store.h"
@@ -41,6 +42,7 @@ struct vt_engine {
     vt_pooler pooler;
     uint64_t n_ended[VT_END_REASONS], n_output_tokens;
     vt_mask_cost masks; /* of sequences that have ended */
+    vt_late_masks *late_masks;
     /* pages that recorded cache events have counted */
     uint64_t told_inserted, told_evicted[VT_EVICT_CAUSES];
     int64_t schedule_ns, device_ns, publish_ns;
@@ -59,6 +61,7 @@ struct vt_engine {
     int32_t n_waiting; /* sequences queued or in the inbox */
     int32_t n_aborts;
     bool flush, quit;
+    bool masks_made;            /* since the engine last slept */
     bool started;               /* the loop has a thread */
     bool stepping;              /* a step is under way, on thread `stepper` */
     vt_grammar_store *grammars; /* compiled; NULL: no tokenizer */

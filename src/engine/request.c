@@ -440,8 +440,8 @@ static vt_status constrain(vt_seq *q, const vt_constraint_maker *maker, int32_t 
     *c = (vt_constrained){
         .rules = rules, .mask = mask, .n_words = n_words, .allowed = q->req->mask};
     q->constrained = c;
-    if (!vt_constrained_next(c, 0))
-        return vt_fail(err, VT_ERR_GRAMMAR, "%s", vt_end_sentence(vt_constrained_why(c)));
+    if (!vt_constrained_begin(c))
+        return vt_fail(err, VT_ERR_GRAMMAR, "%s", vt_end_sentence(c->end));
     return VT_OK;
 }
 

@@ -33,7 +33,12 @@
 enum { VT_MAX_SAMPLES = 128, VT_MAX_STOP_IDS = 64, VT_MAX_LOGIT_BIAS = 1024 };
 enum { VT_MAX_ALLOWED = 1 << 20 }; /* several times the largest vocabulary */
 
-typedef enum vt_seq_state { VT_SEQ_QUEUED = 0, VT_SEQ_RUNNING, VT_SEQ_DONE } vt_seq_state;
+typedef enum vt_seq_state {
+    VT_SEQ_QUEUED = 0,
+    VT_SEQ_RUNNING,
+    VT_SEQ_MASKED, /* another thread makes its next mask, which takes long */
+    VT_SEQ_DONE
+} vt_seq_state;
 
 typedef struct vt_seq {
     struct vt_req *req;
@@ -47,7 +52,7 @@ typedef struct vt_seq {
     bool forced;        /* the guesses are tokens that its constraint leaves no choice of */
     int32_t n_forced;   /* tokens of that kind that were taken */
     int32_t max_len;    /* prompt and output together never exceed it */
-    int32_t n_inflight; /* steps in flight that contain it: 0, 1 or 2 */
+    int32_t n_inflight; /* steps in flight that contain it: 0, 1 or 2; and one while MASKED */
     /* Positions of the prompt whose rows are told: those that are scored, or whose hidden states
      * are pooled. score_end: the first behind them; 0: there are none */
     int32_t score_end;

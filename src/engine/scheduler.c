@@ -105,12 +105,13 @@ static bool make_lists(vt_sched *s)
     s->out = vt_arena_alloc(a, cap + 2 * seqs, sizeof *s->out);
     s->dead = vt_arena_alloc(a, cap + 2 * seqs, sizeof *s->dead);
     s->retracted = vt_arena_alloc(a, seqs, sizeof *s->retracted);
+    s->late = vt_arena_alloc(a, seqs, sizeof *s->late);
     s->drafted = vt_arena_alloc(a, seqs, sizeof *s->drafted);
     size_t pages = (size_t)vt_ceil_div(s->config.limits.max_context, s->config.limits.page_size);
     s->match_page = vt_arena_alloc(a, pages, sizeof *s->match_page);
     if (s->config.n_windows > 0)
         s->match_window = vt_arena_alloc(a, pages, sizeof *s->match_window);
-    return s->queue && s->running && s->free_slot && s->out && s->dead && s->retracted &&
+    return s->queue && s->running && s->free_slot && s->out && s->dead && s->retracted && s->late &&
            s->drafted && s->match_page && (s->config.n_windows == 0 || s->match_window);
 }
 
@@ -251,12 +252,17 @@ static void list_remove(vt_seq **list, int32_t *n, const vt_seq *q)
     memmove(list + at, list + at + 1, (size_t)(*n - at) * sizeof *list);
 }
 
+static void note_deadline(vt_sched *s, const vt_req *r)
+{
+    if (r->deadline_ns < s->next_deadline)
+        s->next_deadline = r->deadline_ns;
+}
+
 void vt_sched_add(vt_sched *s, vt_req *r)
 {
     if (s->config.prefix_cache)
         r->tenant = vt_radix_join(&s->radix, r->p.cache_salt, r->salt_len, r->adapter);
-    if (r->deadline_ns < s->next_deadline)
-        s->next_deadline = r->deadline_ns;
+    note_deadline(s, r);
     for (int32_t i = 0; i < r->p.n; i++) {
         r->seq[i].order = s->next_order++;
         enqueue(s, &r->seq[i]);
@@ -490,7 +496,7 @@ static void end_seq(vt_sched *s, vt_seq *q, vt_end_reason end)
 {
     if (q->state == VT_SEQ_RUNNING)
         stop_running(s, q, true);
-    else
+    else if (q->state == VT_SEQ_QUEUED)
         list_remove(s->queue, &s->n_queue, q);
     q->state = VT_SEQ_DONE;
     q->end = (uint8_t)end;
@@ -543,15 +549,52 @@ static void take_token(vt_sched *s, vt_seq *q, int32_t id, vt_output *out)
     }
 }
 
+/* Takes a sequence out of all lists until its mask is there. A step that is in flight chooses a
+ * token of it without: that one is not used, and its place is computed again. */
+static void wait_for_mask(vt_sched *s, vt_seq *q)
+{
+    for (int32_t p = 0; p < VT_PLANS; p++)
+        for (int32_t i = 0; s->plan[p].in_flight && i < s->plan[p].step.batch.n_seqs; i++)
+            if (s->plan[p].entry[i].seq == q)
+                s->plan[p].entry[i].dropped = true;
+    if (q->state == VT_SEQ_RUNNING)
+        stop_running(s, q, true);
+    else
+        list_remove(s->queue, &s->n_queue, q);
+    q->state = VT_SEQ_MASKED;
+    q->n_inflight++; /* the request is not freed */
+    q->req->n_inflight++;
+    s->late[s->n_late++] = q;
+    s->n_masked++;
+    s->stats.late_masks++;
+}
+
+void vt_sched_masked(vt_sched *s, vt_seq *q)
+{
+    q->n_inflight--;
+    q->req->n_inflight--;
+    s->n_masked--;
+    bool ends = vt_constrained_finished(q->constrained) == VT_FOLLOW_ENDS;
+    if (q->state == VT_SEQ_DONE) {
+        retire_if_over(s, q->req);
+    } else if (ends) {
+        sched_end(s, q, q->constrained->end);
+    } else {
+        enqueue(s, q);
+        note_deadline(s, q->req);
+    }
+}
+
 /* Tells a constraint of the sequence's last token, and asks what may come next, unless a draft that
  * it allowed follows. */
 static void constrain_next(vt_sched *s, vt_seq *q, bool draft_follows)
 {
     vt_constrained *c = q->constrained;
-    if (!c->rules.take(c->rules.state, q->token[q->n_tokens - 1]))
-        end_seq(s, q, vt_constrained_why_not(c));
-    else if (!draft_follows && !vt_constrained_next(c, 0))
-        end_seq(s, q, vt_constrained_why(c));
+    vt_follow answer = vt_constrained_follow(c, q->token[q->n_tokens - 1], !draft_follows);
+    if (answer == VT_FOLLOW_ENDS)
+        end_seq(s, q, c->end);
+    else if (answer == VT_FOLLOW_LATE)
+        wait_for_mask(s, q);
 }
 
 /* Takes in what an entry's rows chose. The first row always counts. Row i + 1 counts while draft i
@@ -569,6 +612,8 @@ static void take_tokens(vt_sched *s, vt_seq *q, const vt_plan_entry *entry, cons
     q->n_pending--;
     q->n_drafted -= entry->n_drafted; /* 0, unless the drafts are the next step's */
     out->from = q->n_tokens;
+    if (entry->dropped)
+        return;
     for (;;) {
         bool right = accepted < entry->n_drafted && draft[accepted] == chosen[accepted];
         if (right && running) {
@@ -582,7 +627,7 @@ static void take_tokens(vt_sched *s, vt_seq *q, const vt_plan_entry *entry, cons
         accepted += right;
         if (q->constrained && q->state != VT_SEQ_DONE)
             constrain_next(s, q, right);
-        if (!right || q->state == VT_SEQ_DONE)
+        if (!right || q->state == VT_SEQ_DONE || q->state == VT_SEQ_MASKED)
             break;
     }
     if (entry->n_drafted > 0 && q->forced) { /* no guess of the drafter's: its pace stays */
@@ -599,7 +644,7 @@ void vt_sched_mask(vt_plan *p)
 {
     for (int32_t i = 0; i < p->step.batch.n_seqs; i++) {
         const vt_plan_entry *entry = &p->entry[i];
-        if (entry->held)
+        if (entry->held && !entry->dropped)
             p->row[entry->row + entry->n_scored].mask = vt_constrained_mask(entry->seq->constrained,
                                                                             0);
     }

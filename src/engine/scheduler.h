@@ -2,7 +2,8 @@
  * and of the time it is handed: no I/O, no threads, no allocation after vt_sched_init.
  *
  *   vt_sched_add ──> queue ──admit──> running ──finish──> DONE ──> out[], dead[]
- *                      ^───retract──────┘
+ *                      ^───retract──────┤
+ *                      └──── MASKED <───┘ the mask of its next token takes long
  *
  *   loop:  plan = vt_sched_plan(now)  -> device ...  result -> vt_sched_commit(plan, result)
  *
@@ -77,6 +78,7 @@ typedef struct vt_plan_entry {
     int32_t n_drafted;   /* its last tokens, which were guessed */
     bool ends_prompt;    /* after this step the whole prompt is computed */
     bool held;           /* the mask of its choice follows from a token of the plan before */
+    bool dropped;        /* that mask did not come in time: what it chooses is not used */
 } vt_plan_entry;
 
 typedef struct vt_plan {
@@ -108,6 +110,7 @@ typedef struct vt_sched_stats {
     uint64_t steps, decode_tokens, prefill_tokens, admitted, retracted, finished, faults;
     uint64_t draft_tokens, draft_accepted; /* guesses that a step verified, and those that held */
     uint64_t forced_tokens; /* that a constraint left no choice of, and that were guessed for it */
+    uint64_t late_masks;    /* that took long, so that another thread made them */
     int64_t draft_ns;       /* devices worked on guesses that drafters prepared */
 } vt_sched_stats;
 
@@ -129,7 +132,9 @@ typedef struct vt_sched {
     int32_t n_out;
     vt_seq **retracted; /* by the last plan, for the trace */
     int32_t n_retracted;
-    vt_drafted *drafted; /* [max_seqs] scratch of a plan */
+    vt_seq **late;            /* MASKED since the engine set n_late = 0: it has their masks made, */
+    int32_t n_late, n_masked; /* of all n_masked */
+    vt_drafted *drafted;      /* [max_seqs] scratch of a plan */
     vt_draft_record draft_record;
     int32_t draft_trials;   /* sequences that may still try in the plan being made */
     int32_t n_guess_states; /* state slots that hold states behind guesses of steps in flight */
@@ -162,8 +167,11 @@ void vt_sched_add(vt_sched *s, vt_req *r);
 vt_plan *vt_sched_plan(vt_sched *s, int64_t now_ns);
 /* Gives the rows of a plan whose step is held their masks. The plan before it was committed. */
 void vt_sched_mask(vt_plan *p);
-/* Takes in the result of a plan's step: new tokens, ends, outputs to publish. */
+/* Takes in the result of a plan's step: new tokens, ends, outputs to publish, late masks. */
 void vt_sched_commit(vt_sched *s, vt_plan *p, const vt_step_result *result);
+/* The mask of a sequence that was in late[] is there (vt_constrained_finish): it goes back into the
+ * queue, or ends. */
+void vt_sched_masked(vt_sched *s, vt_seq *q);
 /* Ends a sequence wherever it is, without an output: the caller tells the owner. Does nothing if it
  * is DONE. */
 void vt_sched_finish(vt_sched *s, vt_seq *seq, vt_end_reason end);
@@ -173,7 +181,10 @@ void vt_sched_fault(vt_sched *s);
 /* Ends every sequence, for the device is lost. Nothing is in flight, and vt_sched_fault has been
  * called. */
 void vt_sched_lose_all(vt_sched *s);
-static inline bool vt_sched_idle(const vt_sched *s) { return s->n_running == 0 && s->n_queue == 0; }
+static inline bool vt_sched_idle(const vt_sched *s)
+{
+    return s->n_running == 0 && s->n_queue == 0 && s->n_masked == 0;
+}
 
 /* Verifies all invariants of docs/engine.md from scratch; for tests. */
 vt_status vt_sched_check(const vt_sched *s, vt_err *err);

@@ -77,6 +77,8 @@ static int32_t tokens_of(work *w, int32_t id, int32_t most)
             n = MANY;
         n++;
     }
+    if (!machine_is_well(m))
+        return most + 1;
     if (n > most) {
         m->config[id]->more_tokens = most + 1;
         return most + 1;

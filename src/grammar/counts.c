@@ -182,7 +182,7 @@ static int32_t loosen_state(loosening *l, machine *m, int32_t lexer, int32_t *ne
         *nearer = one.nearer > *nearer ? one.nearer : *nearer;
         changed |= one.is != s->slot[i].rest;
     }
-    return changed ? machine_lexer(m, slot, s->n) : 0;
+    return machine_is_well(m) && changed ? machine_lexer(m, slot, s->n) : 0;
 }
 
 /* Bytes of the longest token that a split is about. */
@@ -207,7 +207,7 @@ split_use *split_uncounted(machine *m, int32_t lexer)
     for (int i = 0; i < 3 && !m->failed; i++) {
         loosening l = {&m->g.rx, tries[i] < longest ? tries[i] : longest, INT32_MAX};
         int32_t nearer, other = loosen_state(&l, m, lexer, &nearer);
-        if (other && !machine_split(m, other))
+        if (m->failed || (other && !machine_split(m, other)))
             return NULL;
         split_use *use = other ? m->lexer[other]->split : NULL;
         if (!use) /* no count is that high, so none is higher */

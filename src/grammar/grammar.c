@@ -67,6 +67,25 @@ static vt_status compile_schema(vt_grammar *g, vt_grammar_kind kind, const char 
     return status;
 }
 
+bool grammar_enter(vt_grammar *g, bool hurried)
+{
+    if (hurried && pthread_mutex_trylock(&g->lock) != 0)
+        return false;
+    if (!hurried)
+        pthread_mutex_lock(&g->lock);
+    machine_call(&g->m, hurried);
+    return true;
+}
+
+bool grammar_leave(vt_grammar *g)
+{
+    bool late = !machine_is_well(&g->m) && machine_is_late(&g->m);
+    __atomic_store_n(&g->bytes, machine_bytes(&g->m), __ATOMIC_RELAXED);
+    __atomic_store_n(&g->failed, g->m.failed != NULL, __ATOMIC_RELAXED);
+    pthread_mutex_unlock(&g->lock);
+    return late;
+}
+
 static vt_status compile(vt_grammar *g, vt_grammar_kind kind, const char *text, size_t len,
                          vt_err *err)
 {
@@ -82,8 +101,9 @@ static vt_status compile(vt_grammar *g, vt_grammar_kind kind, const char *text, 
     else
         TRY(compile_schema(g, kind, text, len, &root, err));
     TRY(rules_finish(r, root, err));
-    machine_call(&g->m);
+    (void)grammar_enter(g, false);
     machine_begin(&g->m, root);
+    (void)grammar_leave(g);
     if (g->m.failed)
         return vt_fail(err, VT_ERR_USAGE, "the grammar is too large: %s", g->m.failed);
     return VT_OK;
@@ -161,13 +181,7 @@ void vt_grammar_unref(vt_grammar *g)
     free(g);
 }
 
-size_t vt_grammar_bytes(vt_grammar *g)
-{
-    pthread_mutex_lock(&g->lock);
-    size_t bytes = machine_bytes(&g->m);
-    pthread_mutex_unlock(&g->lock);
-    return bytes;
-}
+size_t vt_grammar_bytes(vt_grammar *g) { return __atomic_load_n(&g->bytes, __ATOMIC_RELAXED); }
 
 bool vt_grammar_is_hopeless(vt_grammar *g)
 {
@@ -179,8 +193,6 @@ bool vt_grammar_is_hopeless(vt_grammar *g)
 
 bool vt_grammar_is_worn(vt_grammar *g)
 {
-    pthread_mutex_lock(&g->lock);
-    bool worn = g->m.failed != NULL || machine_bytes(&g->m) > VT_GRAMMAR_FRESH_BYTES;
-    pthread_mutex_unlock(&g->lock);
-    return worn;
+    return __atomic_load_n(&g->failed, __ATOMIC_RELAXED) ||
+           vt_grammar_bytes(g) > VT_GRAMMAR_FRESH_BYTES;
 }

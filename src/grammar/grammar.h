@@ -42,9 +42,11 @@ vt_status vt_grammar_compile(vt_grammar_vocab *v, vt_grammar_kind kind, const ch
  * NULL: it holds from the answer's beginning on. */
 const char *vt_grammar_opening(const vt_grammar *g, bool *at_start);
 /* Clears the bits of tokens that begin with these bytes, the rest of an opening, and go on with
- * what may not come at the grammar's beginning. Returns how many. */
-int32_t vt_grammar_forbid(vt_grammar *g, const char *bytes, int32_t n, uint32_t *words,
-                          int32_t n_words);
+ * what may not come at the grammar's beginning. Returns how many; VT_GRAMMAR_LATE: the call is
+ * hurried (vt_matcher_hurry), and was broken off. */
+enum { VT_GRAMMAR_LATE = -1 };
+int32_t vt_grammar_forbid(vt_grammar *g, bool hurried, const char *bytes, int32_t n,
+                          uint32_t *words, int32_t n_words);
 vt_grammar *vt_grammar_ref(vt_grammar *g);
 void vt_grammar_unref(vt_grammar *g); /* may be NULL */
 size_t vt_grammar_bytes(vt_grammar *g);
@@ -64,6 +66,13 @@ vt_status vt_grammar_begin(vt_grammar *g, int32_t most, vt_err *err);
  * of g. NULL: out of memory. */
 vt_matcher *vt_matcher_new(vt_grammar *g, int32_t most);
 void vt_matcher_free(vt_matcher *m); /* may be NULL */
+/* From now on a mask, begin or take that would take more than some milliseconds is broken off, and
+ * so is one while another thread is at work on the grammar: others wait for this thread. false:
+ * they take as long as they do, which is how a matcher begins. */
+void vt_matcher_hurry(vt_matcher *m, bool on);
+/* Returns true if the last mask, begin or take was broken off: its answer was false, the words of a
+ * mask mean nothing, and nothing else has changed. The same call without hurry gives the answer. */
+bool vt_matcher_is_late(const vt_matcher *m);
 /* Returns true if nothing may follow because the grammar has met a limit. */
 bool vt_matcher_is_too_large(const vt_matcher *m);
 /* Sets the bits of the tokens that may come next: words[id / 32] bit id % 32. The words have to be

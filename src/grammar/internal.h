@@ -17,7 +17,15 @@ struct vt_grammar {
     call_opening opening;
     pthread_mutex_t lock; /* of the machine */
     int32_t refs;         /* atomic */
+    size_t bytes;         /* atomic: of the machine, when it was last called */
+    bool failed;          /* atomic: likewise */
 };
+
+/* Begins a call of a grammar's machine, and takes its lock. False: the call is hurried, and another
+ * thread has it. */
+bool grammar_enter(vt_grammar *g, bool hurried);
+/* Ends the call. True: it was broken off, because it would have taken long. */
+bool grammar_leave(vt_grammar *g);
 
 typedef enum argument_writing {
     WRITE_JSON,

@@ -43,6 +43,7 @@ static void *take(machine *m, size_t n, size_t size)
 bool machine_init(machine *m, vt_grammar_vocab *v)
 {
     m->vocab = v;
+    m->hurried_steps = MACHINE_HURRIED_STEPS;
     m->n_lexer = m->n_stack = m->n_frontier = m->n_config = 1; /* 0 is none */
     m->lexer = vt_calloc(1, sizeof *m->lexer);
     m->stack = vt_calloc(1, sizeof *m->stack);
@@ -92,6 +93,30 @@ bool machine_spend(machine *m, int64_t steps)
     return rx_spend(&m->g.rx, steps) || fail(m, too_long);
 }
 
+bool machine_is_well(machine *m)
+{
+    if (m->g.rx.failed)
+        fail(m, m->g.rx.fuel < 0 ? too_long : m->g.rx.failed);
+    return !m->failed;
+}
+
+bool machine_is_late(machine *m)
+{
+    if (!m->hurried || m->failed != too_long)
+        return false;
+    m->failed = m->g.rx.failed = NULL;
+    return true;
+}
+
+bool machine_lock(machine *m, pthread_mutex_t *lock)
+{
+    if (!m->hurried)
+        return pthread_mutex_lock(lock) == 0;
+    if (pthread_mutex_trylock(lock) == 0)
+        return true;
+    return fail(m, too_long);
+}
+
 /* ---- lexer states ---- */
 
 int32_t machine_lexer(machine *m, const lexer_slot *slot, int32_t n)
@@ -123,6 +148,8 @@ int32_t machine_lexer(machine *m, const lexer_slot *slot, int32_t n)
         s->leaf &= slot[i].rest == RX_EMPTY;
         s->far = least < s->far ? least : s->far;
     }
+    if (!machine_is_well(m))
+        return 0;
     if (!idmap_put(&m->lexers, hash, m->n_lexer))
         return fail(m, no_memory);
     m->lexer[m->n_lexer] = s;
@@ -140,9 +167,7 @@ static int32_t derive_state(machine *m, const lexer_state *s, int byte, lexer_sl
             continue;
         slot[n++] = (lexer_slot){s->slot[i].lexeme, d};
     }
-    if (m->g.rx.failed)
-        return fail(m, m->g.rx.fuel < 0 ? too_long : m->g.rx.failed);
-    return n > 0 ? machine_lexer(m, slot, n) : 0;
+    return machine_is_well(m) && n > 0 ? machine_lexer(m, slot, n) : 0;
 }
 
 /* The ways on by classes of bytes. */
@@ -531,7 +556,7 @@ int32_t machine_step(machine *m, int32_t id, int byte)
     if (known)
         return known - 1;
     int32_t to = make_step(m, id, byte);
-    if (m->failed)
+    if (!machine_is_well(m))
         return 0;
     if (idmap_bytes(&m->steps) > VT_GRAMMAR_MAX_BYTES / 2)
         return fail(m, too_large);
@@ -570,7 +595,7 @@ int32_t machine_least(machine *m, int32_t id)
             best = sum < best ? sum : best;
         }
     }
-    if (c->least < 0)
+    if (c->least < 0 && machine_is_well(m))
         c->least = (int32_t)best;
     return c->least;
 }

@@ -19,11 +19,12 @@
 #include "grammar/vocab.h"
 
 enum {
-    MACHINE_MAX_ITEMS = 20000,    /* of a frontier */
-    MACHINE_MAX_PAIRS = 500,      /* of a config */
-    MACHINE_CALL_STATES = 4000,   /* new lexer states that one call may make */
-    MACHINE_CALL_STEPS = 1000000, /* steps of work (rx_spend) that one call may take */
-    LEXER_FEW = 6                 /* ways on that a state keeps without a row for all bytes */
+    MACHINE_MAX_ITEMS = 20000,     /* of a frontier */
+    MACHINE_MAX_PAIRS = 500,       /* of a config */
+    MACHINE_CALL_STATES = 4000,    /* new lexer states that one call may make */
+    MACHINE_CALL_STEPS = 1000000,  /* steps of work (rx_spend) that one call may take */
+    MACHINE_HURRIED_STEPS = 20000, /* and one on which others wait: some 6 ms */
+    LEXER_FEW = 6                  /* ways on that a state keeps without a row for all bytes */
 };
 
 typedef struct lexer_slot {
@@ -118,6 +119,8 @@ typedef struct machine {
     int32_t start;            /* the config of the empty text */
     int32_t call_states;      /* lexer states that this call may still make */
     const char *failed;       /* out of memory, or over a limit */
+    bool hurried;             /* this call is broken off where it would take long, which */
+    int64_t hurried_steps;    /* is more than these: MACHINE_HURRIED_STEPS, less in tests */
     size_t split_bytes;
     /* of closure */
     item *items;
@@ -148,12 +151,21 @@ static inline int32_t lexer_next(const lexer_state *s, int byte)
 bool machine_init(machine *m, vt_grammar_vocab *v);
 void machine_release(machine *m);
 void machine_begin(machine *m, symbol root);
-/* Begins a call from outside: what it may take is limited. */
-static inline void machine_call(machine *m)
+/* Begins a call from outside: what it may take is limited. A hurried one that would take long is
+ * broken off: it fails, and machine_is_late says why. What it has made by then is whole, and stays. */
+static inline void machine_call(machine *m, bool hurried)
 {
     m->call_states = MACHINE_CALL_STATES;
-    m->g.rx.fuel = MACHINE_CALL_STEPS;
+    m->g.rx.fuel = hurried ? m->hurried_steps : MACHINE_CALL_STEPS;
+    m->hurried = hurried;
 }
+/* Ends a call. True: it was broken off, and the machine can be called again. */
+bool machine_is_late(machine *m);
+/* Takes a lock that grammars share. False: others have it, and the call is hurried; m->failed. */
+bool machine_lock(machine *m, pthread_mutex_t *lock);
+/* False: m->failed, perhaps because an expression could not be made. To be asked before anything
+ * is kept for later calls. */
+bool machine_is_well(machine *m);
 /* Counts steps of this call's work. False: it has taken too many; m->failed. */
 bool machine_spend(machine *m, int64_t steps);
 /* The same for nodes of a trie that were walked over, which take less. */

@@ -227,11 +227,14 @@ static bool divide(machine *m, lexer_state *s, const lexer_slot *other, int32_t 
         state[n_states++] = machine_lexer(m, text, fixed);
     if (text != few)
         free(text);
-    s->apart = vt_arena_alloc(&m->arena, (size_t)n_states + 1, sizeof *s->apart);
-    for (int32_t i = 0; s->apart && i < n_states; i++)
-        s->apart[i] = state[i];
-    s->n_apart = s->apart ? n_states : -1;
-    return s->apart != NULL;
+    int32_t *parts = vt_arena_alloc(&m->arena, (size_t)n_states + 1, sizeof *parts);
+    for (int32_t i = 0; parts && i < n_states; i++)
+        parts[i] = state[i];
+    if (!parts || !machine_is_well(m))
+        return false;
+    s->apart = parts;
+    s->n_apart = n_states;
+    return true;
 }
 
 /* Strings of any characters share their walk. */
@@ -253,7 +256,7 @@ static void add_pair(gather *g, const pair *p)
         else
             other[n++] = slot;
     }
-    if (s->n_apart < 0 && !divide(m, s, other, n))
+    if (s->n_apart < 0 && (!machine_is_well(m) || !divide(m, s, other, n)))
         g->failed = true;
     if (other != few)
         free(other);
@@ -272,7 +275,7 @@ const config_mask *machine_mask(machine *m, int32_t id)
     config_mask *mask = vt_arena_alloc(&m->arena, 1, sizeof *mask);
     mask_part *part = vt_arena_alloc(&m->arena, (size_t)g.n_parts + 1, sizeof *part);
     int32_t *ids = vt_arena_alloc(&m->arena, (size_t)g.n + 1, sizeof *ids);
-    bool ok = mask && part && ids && !g.failed && !m->failed;
+    bool ok = machine_is_well(m) && mask && part && ids && !g.failed;
     if (ok) {
         if (g.n_parts > 0)
             memcpy(part, g.part, (size_t)g.n_parts * sizeof *part);

@@ -10,6 +10,9 @@ struct vt_matcher {
     int32_t most;                      /* tokens; 0: any number */
     int32_t taken;                     /* tokens so far */
     bool ended;                        /* by an end token */
+    bool hurried;                      /* calls that would take long are broken off */
+    bool late;                         /* as the last one was */
+    bool too_large;                    /* its grammar had met a limit when it was last called */
     int32_t back[VT_MATCHER_BACK + 1]; /* the last configs, a ring; the newest at taken */
     vt_matcher_cost cost;
 };
@@ -37,12 +40,23 @@ void vt_matcher_free(vt_matcher *m)
     free(m);
 }
 
-bool vt_matcher_is_too_large(const vt_matcher *m)
+void vt_matcher_hurry(vt_matcher *m, bool on) { m->hurried = on; }
+
+bool vt_matcher_is_late(const vt_matcher *m) { return m->late; }
+
+bool vt_matcher_is_too_large(const vt_matcher *m) { return m->too_large; }
+
+/* Begins a call of the grammar's machine. False: it is broken off at once. */
+static bool enter(vt_matcher *m)
 {
-    pthread_mutex_lock(&m->g->lock);
-    bool failed = m->g->m.failed != NULL;
-    pthread_mutex_unlock(&m->g->lock);
-    return failed;
+    m->late = !grammar_enter(m->g, m->hurried);
+    return !m->late;
+}
+
+static void leave(vt_matcher *m)
+{
+    m->late = grammar_leave(m->g);
+    m->too_large = __atomic_load_n(&m->g->failed, __ATOMIC_RELAXED);
 }
 
 vt_status vt_grammar_begin(vt_grammar *g, int32_t most, vt_err *err)
@@ -105,10 +119,11 @@ static bool any_bit(const uint32_t *words, int32_t n)
     return false;
 }
 
-static void make_mask(vt_matcher *m, uint32_t *words, int32_t n)
+/* Returns true if the state had been seen before. */
+static bool make_mask(vt_matcher *m, uint32_t *words, int32_t n)
 {
     machine *k = &m->g->m;
-    m->cost.n_cached += k->config[at(m)]->mask != NULL;
+    bool cached = k->config[at(m)]->mask != NULL;
     const config_mask *mask = machine_mask(k, at(m));
     int32_t room = mask ? room_behind(m, k, mask) : NOT_NEAR;
     bool near = mask && room != NOT_NEAR;
@@ -118,7 +133,7 @@ static void make_mask(vt_matcher *m, uint32_t *words, int32_t n)
         machine_mask_within(k, at(m), room, words, n);
     else if (mask && !tokens)
         set_all(mask, words, n);
-    m->cost.n_closing += near || tokens;
+    m->cost.n_closing += (near || tokens) && machine_is_well(k);
     if (k->config[at(m)]->can_end)
         for (int32_t i = 0; i < k->vocab->n_eos; i++)
             if (k->vocab->eos[i] < 32 * n)
@@ -126,25 +141,24 @@ static void make_mask(vt_matcher *m, uint32_t *words, int32_t n)
     /* a vocabulary without the one token that would be in time: any that the grammar allows */
     if ((near || tokens) && !k->failed && !any_bit(words, n))
         set_all(mask, words, n);
+    return cached;
 }
 
 bool vt_matcher_mask(vt_matcher *m, uint32_t *words, int32_t n_words)
 {
     machine *k = &m->g->m;
     int64_t begin = vt_now_ns();
-    if (m->ended || n_words < k->vocab->n_words)
+    m->late = false;
+    if (m->ended || n_words < k->vocab->n_words || !enter(m))
         return false;
-    pthread_mutex_lock(&m->g->lock);
-    machine_call(k);
-    if (!k->failed)
-        make_mask(m, words, k->vocab->n_words);
-    bool failed = k->failed != NULL;
-    pthread_mutex_unlock(&m->g->lock);
+    bool cached = !k->failed && make_mask(m, words, k->vocab->n_words);
+    leave(m);
     int64_t took = vt_now_ns() - begin;
-    m->cost.n++;
+    m->cost.n += !m->late;
+    m->cost.n_cached += !m->late && cached;
     m->cost.ns += took;
     m->cost.worst_ns = took > m->cost.worst_ns ? took : m->cost.worst_ns;
-    return !failed && any_bit(words, n_words);
+    return !m->late && !m->too_large && any_bit(words, n_words);
 }
 
 static bool is_end(const vt_grammar_vocab *v, int32_t token)
@@ -159,16 +173,15 @@ bool vt_matcher_take(vt_matcher *m, int32_t token)
 {
     machine *k = &m->g->m;
     const vt_grammar_vocab *v = k->vocab;
-    if (m->ended || token < 0 || token >= v->n)
+    m->late = false;
+    if (m->ended || token < 0 || token >= v->n || !enter(m))
         return false;
-    pthread_mutex_lock(&m->g->lock);
-    machine_call(k);
     int32_t here = at(m), to = 0;
     bool end = is_end(v, token) && k->config[here]->can_end;
     if (!k->failed && !end && grammar_piece_len(v, token) > 0)
         to = machine_run(k, here, v->bytes + v->from[token], grammar_piece_len(v, token));
-    pthread_mutex_unlock(&m->g->lock);
-    if (!end && to == 0)
+    leave(m);
+    if (!end && (m->late || to == 0))
         return false;
     m->taken++;
     m->back[m->taken % RING] = end ? here : to;
@@ -179,11 +192,11 @@ bool vt_matcher_take(vt_matcher *m, int32_t token)
 bool vt_matcher_begin(vt_matcher *m, const char *bytes, int32_t n)
 {
     machine *k = &m->g->m;
-    pthread_mutex_lock(&m->g->lock);
-    machine_call(k);
+    if (!enter(m))
+        return false;
     int32_t to = k->failed ? 0 : machine_run(k, at(m), bytes, n);
-    pthread_mutex_unlock(&m->g->lock);
-    if (to == 0)
+    leave(m);
+    if (m->late || to == 0)
         return false;
     m->back[m->taken % RING] = to;
     return true;
@@ -206,19 +219,18 @@ static int32_t forbid_at(machine *k, int32_t node, int32_t above, uint32_t *word
     return cleared;
 }
 
-int32_t vt_grammar_forbid(vt_grammar *g, const char *bytes, int32_t n, uint32_t *words,
-                          int32_t n_words)
+int32_t vt_grammar_forbid(vt_grammar *g, bool hurried, const char *bytes, int32_t n,
+                          uint32_t *words, int32_t n_words)
 {
     const vt_grammar_vocab *v = g->m.vocab;
     int32_t from = grammar_vocab_find(v, bytes, n), cleared = 0;
     if (from < 0)
         return 0;
-    pthread_mutex_lock(&g->lock);
-    machine_call(&g->m);
+    if (!grammar_enter(g, hurried))
+        return VT_GRAMMAR_LATE;
     for (int32_t i = from + 1; i < from + (int32_t)v->all.node[from].size; i++)
         cleared += forbid_at(&g->m, i, n, words, n_words);
-    pthread_mutex_unlock(&g->lock);
-    return cleared;
+    return grammar_leave(g) ? VT_GRAMMAR_LATE : cleared;
 }
 
 void vt_matcher_undo(vt_matcher *m, int32_t n)

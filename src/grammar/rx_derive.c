@@ -450,7 +450,8 @@ int32_t rx_least(rx_store *s, rx a)
     if (s->depth < MAX_DEPTH &&
         (rx_at(s, a)->kind == RX_KIND_CAT || rx_at(s, a)->kind == RX_KIND_ALT)) {
         int32_t least = least_of_parts(s, a);
-        s->node[a].least = least;
+        if (!s->failed)
+            s->node[a].least = least;
         return least;
     }
     search q = {0};

@@ -194,7 +194,7 @@ static seed *make_seed(machine *m, int32_t lexeme, rx character)
     if (ok) {
         follow(&g);
         g.s->hash = rx_at(&m->g.rx, character)->hash;
-        ok = !m->failed && keep_ids(&g) && keep_tails(&g);
+        ok = machine_is_well(m) && keep_ids(&g) && keep_tails(&g);
     }
     free(g.id);
     free(g.need);
@@ -296,7 +296,8 @@ bool seed_find(machine *m, int32_t lexeme, rx rest, seed_use *out)
     rx_node repeat = *found;
     rx character = repeat.a;
     rx_node except_copy = except ? *except : (rx_node){0};
-    pthread_mutex_lock(&m->vocab->lock);
+    if (!machine_lock(m, &m->vocab->lock))
+        return false;
     seed *s = find(m, lexeme, character);
     *out = (seed_use){.seed = s};
     bool ok = s && fill(m->vocab, s, repeat.max, &out->part);

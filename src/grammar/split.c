@@ -688,7 +688,7 @@ static split_use *walked(machine *m, int32_t lexer)
         (void)machine_spend_nodes(m, w.s->nodes);
         made = !w.failed && keep_ids(&w) && group_exits(&w);
     }
-    if (!made || m->failed) {
+    if (!machine_is_well(m) || !made) {
         split_unref(w.s);
         m->failed = m->failed ? m->failed : "out of memory";
     } else {
@@ -716,6 +716,8 @@ const split_use *machine_split(machine *m, int32_t lexer)
     bool counted = u != NULL;
     if (!u && !m->failed)
         u = walked(m, lexer);
+    if (!machine_is_well(m))
+        return NULL;
     if (u && (counted || u->s->nodes >= WORTH_NODES))
         put_shared(m, lexer, u->s);
     return s->split = u;

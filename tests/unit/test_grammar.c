@@ -571,43 +571,45 @@ static void check_masks_by_byte(vt_grammar *g, uint64_t draw)
 }
 
 /* Counts below, at and above the lengths of the longest tokens, 20 and 37 bytes. */
+static const struct {
+    vt_grammar_kind kind;
+    const char *grammar;
+} counted[] = {
+    {R, "[a-z ]{30}"},
+    {R, "[a-z\"]{13,30}a\""},
+    {R, "[a-z ]{60}"},
+    {R, "[ax ]{17,37}b"},
+    {R, "[b-e]{16}[a]{16}[ax]{0,21}"},
+    {R, "a{11}|[a]{12}x|a{13}y|a{26}|[ab]{28}c{14}"},
+    {R, "([a-e]{2,20} ){3,18}the"},
+    {R, "([ab]{14,15} ){2}(a{0,13}|\\[{40})"},
+    {R, "(aaaa|c){0,20}t?"},
+    {R, "(\xC3\xA9|[a-c]){16,20}"},
+    {R, "\\P{L}{5,18}"},
+    {R, "(?=.*b)[a-c]{14,30}"},
+    {R, "(?![a-c]{15})[a-c ]{12,30}"},
+    {R, "([ab]?){13,30}c"},
+    {S, "{\"type\":\"string\",\"minLength\":14,\"maxLength\":29}"},
+    {S, "{\"type\":\"string\",\"pattern\":\"^[a-c ]{14,29}$\"}"},
+    {S, "{\"type\":\"string\",\"pattern\":\"^([a-c]{3,} )+$\",\"maxLength\":40}"},
+    {S, "{\"type\":\"string\",\"pattern\":\"^[a-c]{0,20} "
+        "?[a-c]{15}$\",\"minLength\":18,\"maxLength\":33}"},
+    {S, "{\"type\":\"string\",\"pattern\":\"^[a-c]*b$\",\"minLength\":60,\"maxLength\":140}"},
+    {S, "{\"type\":\"string\",\"pattern\":\"^[a-c]{0,150}b$\",\"minLength\":45}"},
+    {R, "(?=[a-c]{25,160}$)[a-c]{0,150}b"},
+    {S, "{\"enum\":[\"aaaaaaaaaaaaaa\",\"aaaaaaaaaaaaab\"]}"},
+    /* ASCII strings of which nearly all characters lead to one state */
+    {S, "{\"type\":\"string\",\"pattern\":\"^[a-z0-9]+(-[a-z0-9]+)*$\",\"maxLength\":90}"},
+    {S, "{\"type\":\"string\",\"pattern\":\"^[a-z]+[:/]{2}[a-zA-Z ]+$\"}"},
+    {S, "{\"items\":{\"type\":\"string\",\"pattern\":\"^[a-z ]*\\\"?[a-z,]*$\"}}"},
+    {G, "root ::= [a-c]{14,30} (\"the\" | \" \"{13})"},
+};
+enum { COUNTED = sizeof counted / sizeof *counted };
+
 static void test_mask_when_a_repeat_is_counted_then_exact_at_both_bounds(void **state)
 {
     (void)state;
-    static const struct {
-        vt_grammar_kind kind;
-        const char *grammar;
-    } counted[] = {
-        {R, "[a-z ]{30}"},
-        {R, "[a-z\"]{13,30}a\""},
-        {R, "[a-z ]{60}"},
-        {R, "[ax ]{17,37}b"},
-        {R, "[b-e]{16}[a]{16}[ax]{0,21}"},
-        {R, "a{11}|[a]{12}x|a{13}y|a{26}|[ab]{28}c{14}"},
-        {R, "([a-e]{2,20} ){3,18}the"},
-        {R, "([ab]{14,15} ){2}(a{0,13}|\\[{40})"},
-        {R, "(aaaa|c){0,20}t?"},
-        {R, "(\xC3\xA9|[a-c]){16,20}"},
-        {R, "\\P{L}{5,18}"},
-        {R, "(?=.*b)[a-c]{14,30}"},
-        {R, "(?![a-c]{15})[a-c ]{12,30}"},
-        {R, "([ab]?){13,30}c"},
-        {S, "{\"type\":\"string\",\"minLength\":14,\"maxLength\":29}"},
-        {S, "{\"type\":\"string\",\"pattern\":\"^[a-c ]{14,29}$\"}"},
-        {S, "{\"type\":\"string\",\"pattern\":\"^([a-c]{3,} )+$\",\"maxLength\":40}"},
-        {S, "{\"type\":\"string\",\"pattern\":\"^[a-c]{0,20} "
-            "?[a-c]{15}$\",\"minLength\":18,\"maxLength\":33}"},
-        {S, "{\"type\":\"string\",\"pattern\":\"^[a-c]*b$\",\"minLength\":60,\"maxLength\":140}"},
-        {S, "{\"type\":\"string\",\"pattern\":\"^[a-c]{0,150}b$\",\"minLength\":45}"},
-        {R, "(?=[a-c]{25,160}$)[a-c]{0,150}b"},
-        {S, "{\"enum\":[\"aaaaaaaaaaaaaa\",\"aaaaaaaaaaaaab\"]}"},
-        /* ASCII strings of which nearly all characters lead to one state */
-        {S, "{\"type\":\"string\",\"pattern\":\"^[a-z0-9]+(-[a-z0-9]+)*$\",\"maxLength\":90}"},
-        {S, "{\"type\":\"string\",\"pattern\":\"^[a-z]+[:/]{2}[a-zA-Z ]+$\"}"},
-        {S, "{\"items\":{\"type\":\"string\",\"pattern\":\"^[a-z ]*\\\"?[a-z,]*$\"}}"},
-        {G, "root ::= [a-c]{14,30} (\"the\" | \" \"{13})"},
-    };
-    for (size_t i = 0; i < sizeof counted / sizeof *counted; i++) {
+    for (size_t i = 0; i < COUNTED; i++) {
         vt_grammar *g = compile(counted[i].kind, counted[i].grammar);
         for (uint64_t run = 1; run <= 4; run++)
             check_masks_by_byte(g, run * 1000 + i);
@@ -637,6 +639,125 @@ static void test_mask_when_counts_are_beyond_any_token_then_walked_once(void **s
         vt_matcher_free(m);
         vt_grammar_unref(g);
     }
+}
+
+/* ---- calls that are broken off ---- */
+
+/* Makes a mask, or takes a token (mask is NULL), three times in a hurry with few steps, and then
+ * with as many as it takes. Returns how often it was broken off; *answer is what it said. */
+static int hurry(vt_grammar *g, vt_matcher *m, int32_t token, uint32_t *mask, int32_t n_words,
+                 uint64_t *draw, bool *answer)
+{
+    int n_late = 0;
+    for (;; n_late++) {
+        uint64_t any = vt_random_next(draw);
+        g->m.hurried_steps = (int64_t)((any >> 8) & ((1u << any % 16) - 1));
+        vt_matcher_hurry(m, n_late < 3);
+        if (mask)
+            memset(mask, 0, (size_t)n_words * sizeof *mask);
+        *answer = mask ? vt_matcher_mask(m, mask, n_words) : vt_matcher_take(m, token);
+        if (!vt_matcher_is_late(m))
+            return n_late;
+        assert_true(!*answer && n_late < 3 && !vt_matcher_is_too_large(m));
+    }
+}
+
+/* Walks one grammar as it comes and another of the same text in a hurry. Returns how many calls
+ * were broken off. */
+static int walk_hurried(vt_grammar *calm, vt_grammar *hurried, int32_t most, uint64_t draw)
+{
+    int32_t n = vt_tokenizer_vocab(tokenizer), n_words = (n + 31) / 32, n_late = 0;
+    vt_matcher *a = vt_matcher_new(calm, most), *b = vt_matcher_new(hurried, most);
+    for (int step = 0; step < 30; step++) {
+        uint32_t one[64] = {0}, two[64];
+        int32_t allowed[1024], n_allowed = 0;
+        bool some = vt_matcher_mask(a, one, n_words), answer;
+        n_late += hurry(hurried, b, 0, two, n_words, &draw, &answer);
+        assert_int_equal(answer, some);
+        if (some && memcmp(one, two, (size_t)n_words * sizeof *one) != 0)
+            fail_msg("step %d: the masks differ", step);
+        for (int32_t id = 0; some && id < n; id++)
+            if (bit(one, id))
+                allowed[n_allowed++] = id;
+        if (n_allowed == 0)
+            break;
+        int32_t id = allowed[vt_random_next(&draw) % (uint64_t)n_allowed];
+        assert_true(vt_matcher_take(a, id));
+        n_late += hurry(hurried, b, id, NULL, 0, &draw, &answer);
+        assert_true(answer);
+    }
+    vt_matcher_free(a);
+    vt_matcher_free(b);
+    return n_late;
+}
+
+/* Each walk in a hurry has a vocabulary of its own, so that nothing is there already. */
+static int check_hurried(vt_grammar_kind kind, const char *text, uint64_t draw)
+{
+    enum { WALKS = 4 };
+    int n_late = 0;
+    vt_grammar *calm = compile(kind, text);
+    for (uint64_t run = 1; run <= WALKS; run++) {
+        vt_grammar_vocab *own;
+        vt_grammar *g = NULL;
+        vt_err err;
+        assert_int_equal(vt_grammar_vocab_new(tokenizer, INT32_MAX, &own, &err), VT_OK);
+        assert_int_equal(vt_grammar_compile(own, kind, text, strlen(text), &g, &err), VT_OK);
+        n_late += walk_hurried(calm, g, run % 4 ? 0 : 12, draw + run * 1000);
+        vt_grammar_unref(g);
+        vt_grammar_vocab_free(own);
+    }
+    vt_grammar_unref(calm);
+    return n_late;
+}
+
+/* Writes `many` parts, with their numbers, between a beginning and an end. */
+static const char *repeated(char *text, size_t size, const char *begin, const char *part, int many,
+                            const char *end)
+{
+    int n = snprintf(text, size, "%s", begin);
+    for (int i = 0; i < many; i++) {
+        n += snprintf(text + n, size - (size_t)n, "%s", i > 0 ? (*begin == '{' ? "," : "|") : "");
+        n += snprintf(text + n, size - (size_t)n, part, 'a' + i % 26, 1 + i / 26, 3 + i);
+    }
+    snprintf(text + n, size - (size_t)n, "%s", end);
+    return text;
+}
+
+/* Many ways at once: unions and intersections of many parts take steps while they are made. */
+static int check_hurried_in_many_ways(void)
+{
+    char text[8192];
+    size_t size = sizeof text;
+    int n = 0;
+    n += check_hurried(S, repeated(text, size, "{\"enum\":[", "\"%c%d the %d\"", 90, "]}"), 1);
+    n += check_hurried(S,
+                       repeated(text, size, "{\"type\":\"string\",\"not\":{\"enum\":[",
+                                "\"%c%d %d\"", 90, "]},\"pattern\":\"^[a-m0-9 ]{3,40}$\"}"),
+                       2);
+    n += check_hurried(
+        S, repeated(text, size, "{\"anyOf\":[", "{\"pattern\":\"^%c{%d,%d}b+$\"}", 60, "]}"), 3);
+    n += check_hurried(S,
+                       repeated(text, size, "{\"patternProperties\":{",
+                                "\"^%c{%d}[ab]{0,%d}$\":{\"type\":\"integer\"}", 12, "}}"),
+                       4);
+    n += check_hurried(R, repeated(text, size, "(?=[a-f ]{5,60}$)(", "%c{%d}[a-f ]{0,%d}", 50, ")"),
+                       5);
+    n += check_hurried(
+        R, repeated(text, size, "(?!the)(?=[a-z0-9]*e)(", "%c%d[a-f]{2,%d}", 40, ")+"), 6);
+    return n;
+}
+
+static void test_mask_when_calls_were_broken_off_then_as_without(void **state)
+{
+    (void)state;
+    int n_late = check_hurried_in_many_ways();
+    for (size_t i = 0; i < sizeof examples / sizeof *examples; i++)
+        n_late += check_hurried(examples[i].kind, examples[i].grammar, i);
+    for (size_t i = 0; i < COUNTED; i++)
+        n_late += check_hurried(counted[i].kind, counted[i].grammar, i);
+    print_message("%d calls were broken off\n", n_late);
+    assert_true(n_late > 1000);
 }
 
 /* ---- the end ---- */
@@ -811,6 +932,7 @@ int main(void)
         cmocka_unit_test(test_mask_when_walking_at_random_then_exactly_what_can_be_taken),
         cmocka_unit_test(test_mask_when_a_repeat_is_counted_then_exact_at_both_bounds),
         cmocka_unit_test(test_mask_when_counts_are_beyond_any_token_then_walked_once),
+        cmocka_unit_test(test_mask_when_calls_were_broken_off_then_as_without),
         cmocka_unit_test(test_answer_when_tokens_run_out_then_it_has_been_closed),
         cmocka_unit_test(test_answer_when_tokens_are_fewer_than_bytes_then_it_has_been_closed),
         cmocka_unit_test(test_grammar_when_it_cannot_be_enforced_then_refused_with_its_place),

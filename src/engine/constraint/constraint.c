@@ -5,17 +5,16 @@
 
 #include "base/clock.h"
 
-static void note_cost(vt_constrained *c, int64_t took_ns)
+static void note_cost(vt_constrained *c, int64_t n, int64_t took_ns)
 {
-    c->cost.n++;
+    c->cost.n += n;
     c->cost.ns += took_ns;
     c->cost.worst_ns = took_ns > c->cost.worst_ns ? took_ns : c->cost.worst_ns;
     c->cost.n_new = c->rules.n_new ? c->rules.n_new(c->rules.state) : 0;
 }
 
-bool vt_constrained_next(vt_constrained *c, int32_t i)
+static bool make_mask(vt_constrained *c, int32_t i)
 {
-    int64_t begin = vt_now_ns();
     uint32_t *words = c->mask + (size_t)i * (size_t)c->n_words, some = 0;
     memset(words, 0, (size_t)c->n_words * sizeof *words);
     vt_allowance allow = c->rules.mask(c->rules.state, words, c->n_words);
@@ -27,8 +26,20 @@ bool vt_constrained_next(vt_constrained *c, int32_t i)
             words[w] &= c->allowed[w];
         some |= words[w];
     }
-    note_cost(c, vt_now_ns() - begin);
     return allow != VT_ALLOW_NOTHING && some != 0;
+}
+
+static bool is_late(const vt_constrained *c)
+{
+    return c->rules.is_late && c->rules.is_late(c->rules.state);
+}
+
+bool vt_constrained_next(vt_constrained *c, int32_t i)
+{
+    int64_t begin = vt_now_ns();
+    bool some = make_mask(c, i);
+    note_cost(c, some || !is_late(c), vt_now_ns() - begin);
+    return some;
 }
 
 static bool is_too_large(const vt_constrained *c)
@@ -36,14 +47,60 @@ static bool is_too_large(const vt_constrained *c)
     return c->rules.is_too_large && c->rules.is_too_large(c->rules.state);
 }
 
-vt_end_reason vt_constrained_why(const vt_constrained *c)
+static void hurry(vt_constrained *c, bool on)
 {
-    return is_too_large(c) ? VT_END_GRAMMAR_TOO_LARGE : VT_END_NOTHING_ALLOWED;
+    if (c->rules.hurry)
+        c->rules.hurry(c->rules.state, on);
 }
 
-vt_end_reason vt_constrained_why_not(const vt_constrained *c)
+/* Takes a token. Sets c->end if it cannot be taken. */
+static bool take(vt_constrained *c, int32_t token)
 {
-    return is_too_large(c) ? VT_END_GRAMMAR_TOO_LARGE : VT_END_INTERNAL;
+    bool ok = c->rules.take(c->rules.state, token);
+    c->end = ok ? VT_END_NONE : is_too_large(c) ? VT_END_GRAMMAR_TOO_LARGE : VT_END_INTERNAL;
+    return ok;
+}
+
+static bool made(vt_constrained *c, bool some)
+{
+    c->end = some              ? VT_END_NONE
+             : is_too_large(c) ? VT_END_GRAMMAR_TOO_LARGE
+                               : VT_END_NOTHING_ALLOWED;
+    return some;
+}
+
+bool vt_constrained_begin(vt_constrained *c)
+{
+    bool some = made(c, vt_constrained_next(c, 0));
+    hurry(c, true);
+    return some;
+}
+
+vt_follow vt_constrained_follow(vt_constrained *c, int32_t token, bool masked)
+{
+    c->late_token = token;
+    if (!take(c, token))
+        return is_late(c) ? VT_FOLLOW_LATE : VT_FOLLOW_ENDS;
+    if (!masked || made(c, vt_constrained_next(c, 0)))
+        return VT_FOLLOWS;
+    c->late_token = -1;
+    return is_late(c) ? VT_FOLLOW_LATE : VT_FOLLOW_ENDS;
+}
+
+void vt_constrained_finish(vt_constrained *c)
+{
+    int64_t begin = vt_now_ns();
+    hurry(c, false);
+    if (c->late_token < 0 || take(c, c->late_token))
+        made(c, make_mask(c, 0));
+    hurry(c, true);
+    c->late_ns = vt_now_ns() - begin;
+}
+
+vt_follow vt_constrained_finished(vt_constrained *c)
+{
+    note_cost(c, 1, c->late_ns);
+    return c->end == VT_END_NONE ? VT_FOLLOWS : VT_FOLLOW_ENDS;
 }
 
 const uint32_t *vt_constrained_mask(const vt_constrained *c, int32_t i)

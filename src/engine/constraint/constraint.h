@@ -9,7 +9,9 @@
  *                                          waits for it, if it has a row of the sequence
  *
  * All calls for a sequence come from one thread at a time: the one that submits, then the one that
- * runs the steps. None may wait for anything, for a step waits for it. */
+ * runs the steps. None may wait for anything, for a step waits for it. One that would take long is
+ * broken off there, and another thread makes it (late_masks.h); meanwhile the sequence is in no
+ * step. */
 #ifndef VT_ENGINE_CONSTRAINT_CONSTRAINT_H
 #define VT_ENGINE_CONSTRAINT_CONSTRAINT_H
 
@@ -40,6 +42,12 @@ typedef struct vt_constraint {
     bool (*is_too_large)(void *state);
     /* Masks so far that had to be made; the others had been made before. NULL: not known. */
     int64_t (*n_new)(void *state);
+    /* From now on a mask or take that would take more than some milliseconds is broken off, or is
+     * not (`on` is false, as at first). NULL: none takes long. */
+    void (*hurry)(void *state, bool on);
+    /* Returns true if the last mask or take was broken off: its answer, VT_ALLOW_NOTHING or false,
+     * says nothing, and nothing has changed. NULL: it never is. */
+    bool (*is_late)(void *state);
 } vt_constraint;
 
 /* The cost of a sequence's masks so far. */
@@ -61,14 +69,34 @@ typedef struct vt_constrained {
     bool any[1 + VT_DRAFT_MOST]; /* VT_ALLOW_ANY, and the request's own `allowed` is not set */
     const uint32_t *allowed;     /* the request's, which holds as well; NULL: all */
     vt_mask_cost cost;
+    vt_end_reason end; /* of the last vt_constrained_follow or _finish */
+    /* of a call that was broken off */
+    int32_t late_token;               /* to take before the mask is made; -1: none */
+    int64_t late_ns;                  /* that vt_constrained_finish took */
+    struct vt_constrained *next_late; /* late_masks.c */
+    void *owner;                      /* likewise */
 } vt_constrained;
 
-/* Makes the mask of row i: what may follow the tokens taken so far. false: nothing may. */
+/* Begins with the mask of row 0, however long it takes; from then on calls are in a hurry. False:
+ * nothing may come, as c->end says. */
+bool vt_constrained_begin(vt_constrained *c);
+/* Makes the mask of row i: what may follow the tokens taken so far. false: nothing may, or it would
+ * take long. */
 bool vt_constrained_next(vt_constrained *c, int32_t i);
-/* Returns why a mask allows nothing: VT_END_GRAMMAR_TOO_LARGE or VT_END_NOTHING_ALLOWED. */
-vt_end_reason vt_constrained_why(const vt_constrained *c);
-/* Returns why `take` refused a token that was allowed. */
-vt_end_reason vt_constrained_why_not(const vt_constrained *c);
+
+typedef enum vt_follow {
+    VT_FOLLOWS,
+    VT_FOLLOW_ENDS, /* the sequence ends, as c->end says */
+    VT_FOLLOW_LATE  /* broken off: vt_constrained_finish does the rest */
+} vt_follow;
+
+/* The sequence goes on with a token. With `masked` the mask of row 0 is made behind it. */
+vt_follow vt_constrained_follow(vt_constrained *c, int32_t token, bool masked);
+/* Does what vt_constrained_follow has broken off, and the mask of row 0 with it, however long that
+ * takes. Any thread; until vt_constrained_finished no other call for the sequence is made. */
+void vt_constrained_finish(vt_constrained *c);
+/* Counts what that took. VT_FOLLOWS or VT_FOLLOW_ENDS. */
+vt_follow vt_constrained_finished(vt_constrained *c);
 /* The mask of row i as vt_sample_row's; NULL: all tokens may come. */
 const uint32_t *vt_constrained_mask(const vt_constrained *c, int32_t i);
 /* Returns true if the mask of row 0 allows one token only. */

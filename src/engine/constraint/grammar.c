@@ -20,6 +20,10 @@ static void release(void *state) { vt_matcher_free(state); }
 
 static bool is_too_large(void *state) { return vt_matcher_is_too_large(state); }
 
+static void hurry(void *state, bool on) { vt_matcher_hurry(state, on); }
+
+static bool is_late(void *state) { return vt_matcher_is_late(state); }
+
 static int64_t n_new(void *state)
 {
     vt_matcher_cost cost = vt_matcher_spent(state);
@@ -47,7 +51,9 @@ static bool make(void *user, int32_t sample, vt_constraint *out)
                            .undo = undo,
                            .free = release,
                            .is_too_large = is_too_large,
-                           .n_new = n_new};
+                           .n_new = n_new,
+                           .hurry = hurry,
+                           .is_late = is_late};
     return matcher != NULL;
 }
 

@@ -30,18 +30,35 @@ typedef struct thought {
     int32_t taken;    /* tokens */
     vt_matcher *m;    /* of what follows the thought; NULL: not begun */
     int32_t born;     /* `taken` when it began */
+    bool hurried;     /* calls of the grammar that would take long are broken off */
+    bool late;        /* as one of the last call was */
     vt_buf piece;
 } thought;
 
 static place *here(thought *s) { return &s->back[s->taken % RING]; }
 
-static vt_matcher *matcher(thought *s)
+/* Begins to follow the grammar behind n more tokens. */
+static bool begin_grammar(thought *s, int32_t n)
 {
-    if (!s->m && s->r.g) {
-        s->m = vt_matcher_new(s->r.g, s->r.most - s->taken);
-        s->born = s->taken;
-    }
-    return s->m;
+    s->born = s->taken + n;
+    s->m = vt_matcher_new(s->r.g, s->r.most - s->born);
+    if (s->m)
+        vt_matcher_hurry(s->m, s->hurried);
+    return s->m != NULL;
+}
+
+static bool has_matcher(thought *s) { return s->m || begin_grammar(s, 0); }
+
+/* Passes on an answer of the grammar's, and notes if it is none. */
+static bool told(thought *s, bool answer)
+{
+    s->late = !answer && vt_matcher_is_late(s->m);
+    return answer;
+}
+
+static bool take_token(thought *s, int32_t token)
+{
+    return has_matcher(s) && told(s, vt_matcher_take(s->m, token));
 }
 
 static phase behind_thought(const thought *s) { return s->opening ? FREE : OUTSIDE; }
@@ -75,22 +92,26 @@ static vt_allowance allow_thought(const thought *s, uint32_t *words, int32_t n_w
 }
 
 /* All tokens but those that hold the opening and what the grammar does not allow behind it. */
-static vt_allowance allow_free(const thought *s, uint32_t *words, int32_t n_words)
+static vt_allowance allow_free(thought *s, uint32_t *words, int32_t n_words)
 {
-    int32_t opened = here((thought *)(uintptr_t)s)->opened, n = (int32_t)strlen(s->opening);
+    int32_t opened = here(s)->opened, n = (int32_t)strlen(s->opening);
     int32_t forbidden = 0;
     memset(words, 0xFF, (size_t)n_words * sizeof *words);
     if (opened > 0)
-        forbidden += vt_grammar_forbid(s->r.g, s->opening + opened, n - opened, words, n_words);
-    if (opened != MISSED)
-        forbidden += vt_grammar_forbid(s->r.g, s->opening, n, words, n_words);
-    return forbidden > 0 ? VT_ALLOW_MASK : VT_ALLOW_ANY;
+        forbidden = vt_grammar_forbid(s->r.g, s->hurried, s->opening + opened, n - opened, words,
+                                      n_words);
+    int32_t more = forbidden == VT_GRAMMAR_LATE || opened == MISSED
+                       ? forbidden
+                       : vt_grammar_forbid(s->r.g, s->hurried, s->opening, n, words, n_words);
+    s->late = more == VT_GRAMMAR_LATE;
+    return s->late ? VT_ALLOW_NOTHING : forbidden + more > 0 ? VT_ALLOW_MASK : VT_ALLOW_ANY;
 }
 
 static vt_allowance mask(void *state, uint32_t *words, int32_t n_words)
 {
     thought *s = state;
     const place *p = here(s);
+    s->late = false;
     if (p->phase == INSIDE)
         return allow_thought(s, words, n_words);
     if (p->phase == CLOSING) {
@@ -101,8 +122,8 @@ static vt_allowance mask(void *state, uint32_t *words, int32_t n_words)
         return VT_ALLOW_ANY;
     if (p->phase == FREE || (p->phase == START && s->opening))
         return allow_free(s, words, n_words);
-    bool some = matcher(s) && vt_matcher_mask(s->m, words, n_words);
-    if (p->phase == START && s->open >= 0) {
+    bool some = has_matcher(s) && told(s, vt_matcher_mask(s->m, words, n_words));
+    if (p->phase == START && s->open >= 0 && !s->late) {
         allow(words, n_words, s->open);
         some = true;
     }
@@ -168,11 +189,9 @@ static bool look_for_opening(thought *s, place *p)
         if (p->opened != n)
             continue;
         forget_matcher(s);
-        s->m = vt_matcher_new(s->r.g, s->r.most - s->taken - 1);
-        s->born = s->taken + 1;
         p->phase = OUTSIDE;
-        return s->m &&
-               vt_matcher_begin(s->m, s->piece.data + i + 1, (int32_t)(s->piece.len - i - 1));
+        return begin_grammar(s, 1) && told(s, vt_matcher_begin(s->m, s->piece.data + i + 1,
+                                                               (int32_t)(s->piece.len - i - 1)));
     }
     return true;
 }
@@ -188,7 +207,7 @@ static bool begin(thought *s, place *p, int32_t token)
     }
     if (holds_at_once(s)) {
         p->phase = OUTSIDE;
-        return matcher(s) && vt_matcher_take(s->m, token);
+        return take_token(s, token);
     }
     int32_t before = p->matched;
     p->thought++;
@@ -208,6 +227,7 @@ static bool take(void *state, int32_t token)
     thought *s = state;
     place next = *here(s);
     bool ok = true;
+    s->late = false;
     vt_buf_clear(&s->piece);
     (void)vt_tokenizer_piece(s->r.t, token, &s->piece);
     if (s->piece.failed)
@@ -229,7 +249,7 @@ static bool take(void *state, int32_t token)
         ok = look_for_opening(s, &next);
         break;
     case OUTSIDE:
-        ok = !s->r.g || (matcher(s) && vt_matcher_take(s->m, token));
+        ok = !s->r.g || take_token(s, token);
     }
     if (!ok)
         return false;
@@ -258,6 +278,16 @@ static void release(void *state)
     vt_buf_release(&s->piece);
     free(s);
 }
+
+static void hurry(void *state, bool on)
+{
+    thought *s = state;
+    s->hurried = on;
+    if (s->m)
+        vt_matcher_hurry(s->m, on);
+}
+
+static bool is_late(void *state) { return ((const thought *)state)->late; }
 
 static int64_t n_new(void *state)
 {
@@ -330,6 +360,8 @@ bool vt_thought_new(const vt_thought_rules *rules, vt_constraint *out)
                            .undo = undo,
                            .free = release,
                            .is_too_large = is_too_large,
-                           .n_new = n_new};
+                           .n_new = n_new,
+                           .hurry = hurry,
+                           .is_late = is_late};
     return true;
 }

@@ -233,6 +233,9 @@ static void write_grammars(server_exposition *w, const server_scrape *c)
     server_sample(w, (double)(e->masks.n - e->masks.n_new), "how", "found", NULL);
     server_metric(w, SERVER_COUNTER, "vitrine:mask_seconds", "Time of masks, for which steps wait.",
                   (double)e->masks.ns * 1e-9);
+    server_metric(w, SERVER_COUNTER, "vitrine:late_masks",
+                  "Masks that took long, for which only their sequence waited.",
+                  (double)e->sched.late_masks);
     write_histogram(w, "vitrine:slowest_mask_seconds", "The slowest mask of a request.",
                     &c->metrics->slowest_mask);
 }

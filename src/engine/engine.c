@@ -89,7 +89,7 @@ static vt_status reserve(vt_engine *e, vt_err *err)
     e->inbox = vt_calloc((size_t)e->config.sched.max_queued, sizeof *e->inbox);
     e->logprob = vt_calloc(rows, sizeof *e->logprob);
     e->top = vt_calloc(rows * VT_MAX_TOP_LOGPROBS, sizeof *e->top);
-    e->late_masks = vt_late_masks_new(tell_mask, e);
+    e->late_masks = vt_late_masks_new(e->config.alone ? NULL : tell_mask, e);
     const vt_req_limits *r = &e->config.request;
     bool pools = r->pooling == VT_POOLING_NONE ||
                  vt_pooler_init(&e->pooler, r->pooling, r->n_hidden, r->dense, &r->rank);

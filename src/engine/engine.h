@@ -22,6 +22,7 @@ typedef struct vt_engine_config {
     bool overlap;          /* plan a step while the one before it runs */
     int64_t (*now)(void *clock); /* nanoseconds; NULL: vt_now_ns */
     void *clock;
+    bool alone; /* late masks have no thread of their own: for simulations, whose runs repeat */
     vt_notice_hook notice; /* told that the device was lost and made again */
 } vt_engine_config;
 

@@ -96,12 +96,19 @@ static void fail(sim *s, const char *fmt, ...)
  * undone shows in every later mask. */
 typedef struct rules {
     uint64_t at[OUTPUT_MAX + VT_DRAFT_MOST + 1]; /* [n + 1] hashes of the tokens before */
-    int32_t n;
+    int32_t n, n_hurried;
+    bool hurried, late;
 } rules;
 
-static vt_allowance rules_mask(void *state, uint32_t *words, int32_t n_words)
+/* Some calls in a hurry are broken off. */
+static bool breaks_off(rules *u)
 {
-    const rules *u = state;
+    u->late = u->hurried && (u->at[u->n] + (uint64_t)++u->n_hurried * 7) % 32 == 0;
+    return u->late;
+}
+
+static vt_allowance allowed(const rules *u, uint32_t *words, int32_t n_words)
+{
     uint64_t h = u->at[u->n];
     if (u->n > 0 && h % 64 == 0)
         return VT_ALLOW_NOTHING;
@@ -117,11 +124,18 @@ static vt_allowance rules_mask(void *state, uint32_t *words, int32_t n_words)
     return VT_ALLOW_MASK;
 }
 
+static vt_allowance rules_mask(void *state, uint32_t *words, int32_t n_words)
+{
+    return breaks_off(state) ? VT_ALLOW_NOTHING : allowed(state, words, n_words);
+}
+
 static bool rules_take(void *state, int32_t token)
 {
     rules *u = state;
     uint32_t words[VOCAB / 32] = {0};
-    vt_allowance allow = rules_mask(state, words, VOCAB / 32);
+    if (breaks_off(u))
+        return false;
+    vt_allowance allow = allowed(u, words, VOCAB / 32);
     if (allow == VT_ALLOW_MASK && !(words[token / 32] >> token % 32 & 1))
         return false;
     uint64_t h = u->at[u->n] ^ (uint64_t)(token + 1);
@@ -130,6 +144,8 @@ static bool rules_take(void *state, int32_t token)
 }
 
 static void rules_undo(void *state, int32_t n) { ((rules *)state)->n -= n; }
+static void rules_hurry(void *state, bool on) { ((rules *)state)->hurried = on; }
+static bool rules_is_late(void *state) { return ((const rules *)state)->late; }
 
 static bool rules_make(void *user, int32_t sample, vt_constraint *out)
 {
@@ -137,8 +153,13 @@ static bool rules_make(void *user, int32_t sample, vt_constraint *out)
     if (!u)
         return false;
     u->at[0] = *(const uint64_t *)user + (uint64_t)sample;
-    *out = (vt_constraint){
-        .state = u, .mask = rules_mask, .take = rules_take, .undo = rules_undo, .free = free};
+    *out = (vt_constraint){.state = u,
+                           .mask = rules_mask,
+                           .take = rules_take,
+                           .undo = rules_undo,
+                           .free = free,
+                           .hurry = rules_hurry,
+                           .is_late = rules_is_late};
     return true;
 }
 
@@ -171,6 +192,8 @@ static void expect(sim *s, script *r)
     for (int32_t i = 0; i < r->p.n; i++) {
         completion *c = &r->done[i];
         const vt_seq *q = &made->seq[i];
+        if (q->constrained)
+            rules_hurry(q->constrained->rules.state, false);
         int32_t most = q->max_len - q->n_prompt;
         int32_t n = vt_fake_reference_constrained(
             r->prompt, r->p.n_prompt, &q->row, VOCAB, most, c->expected, c->logprob, r->score,
@@ -369,6 +392,7 @@ static vt_status make_engine(sim *s, vt_err *err)
         .request = {.vocab = VOCAB, .max_context = lim.max_context, .seed = s->seed},
         .overlap = chance(s, 70),
         .now = vt_fake_now,
+        .alone = true,
         .clock = &s->clock};
     s->right_percent = s->seed % 2 ? (int32_t)(s->seed % 101) : 0; /* half of the seeds draft */
     if (s->seed % 3 == 0)
@@ -509,6 +533,7 @@ static void add_report(const sim *s, vt_sim_report *report)
     if (s->config.sched.n_states > 0)
         report->state_accepted += st.sched.draft_accepted;
     report->forced_tokens += st.sched.forced_tokens;
+    report->late_masks += st.sched.late_masks;
     report->hit_tokens += st.cache.hit_tokens;
     report->copied_tokens += st.cache.copied_tokens;
     if (s->config.sched.n_states > 0) {

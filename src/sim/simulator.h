@@ -21,6 +21,7 @@ typedef struct vt_sim_report {
     uint64_t finished[VT_FINISH_ERROR + 1];
     uint64_t retracted, faults, hit_tokens, copied_tokens, evicted_pages, aborts;
     uint64_t forced_tokens; /* computed together because a constraint allowed no others */
+    uint64_t late_masks;    /* that were broken off, and made while their sequences waited */
     uint64_t draft_tokens, draft_accepted, ruled_out; /* ended by their constraints */
     /* snapshots of sequence state; and in the runs of models that have it: */
     uint64_t kept_states, evicted_states, state_hit_tokens, state_retracted, state_accepted;

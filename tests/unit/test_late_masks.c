@@ -87,9 +87,11 @@ static vt_request_id submit_slow(fixture *f, const vt_request_params *p, slow_ru
     return id;
 }
 
-static void open_engine(fixture *f, bool overlap, bool forced, vt_drafter drafter)
+static void open_engine(fixture *f, bool overlap, bool forced, vt_drafter drafter, bool states)
 {
     fixture_defaults(f);
+    f->config.sched.n_guess_states = states ? 8 : 0;
+    f->config.sched.n_states = f->device.n_states = states ? 8 + 12 : 0;
     f->config.overlap = overlap;
     f->config.request.vocab = VOCAB;
     f->config.sched.forced = forced;
@@ -113,12 +115,15 @@ static int32_t guess(void *user, vt_seq *q, int32_t *out, int32_t max)
 
 static heard with[4], without[4];
 
+enum { OVERLAP = 1, FORCED = 2, DRAFTS = 4, STATES = 8, ALL = 15 };
+
 /* Three sequences, and one without rules. Returns how many masks were late. */
-static uint64_t run(heard *h, const slow_rules *rules, bool overlap, bool forced, bool drafts)
+static uint64_t run(heard *h, const slow_rules *rules, int how)
 {
     fixture f;
     slow_rules of[3] = {*rules, *rules, *rules};
-    open_engine(&f, overlap, forced, (vt_drafter){.draft = drafts ? guess : NULL});
+    open_engine(&f, how & OVERLAP, how & FORCED, (vt_drafter){.draft = how & DRAFTS ? guess : NULL},
+                how & STATES);
     memset(h, 0, 4 * sizeof *h);
     for (uint64_t i = 0; i < 3; i++) {
         vt_request_params p = sampled(&h[i], i);
@@ -145,10 +150,10 @@ static void test_late_masks_leave_the_tokens_as_they_are(void **state)
                                       {.step = 15, .often = 7, .every = 3},
                                       {.step = 120, .every = 4, .often = 9}};
     for (size_t i = 0; i < sizeof slow / sizeof *slow; i++)
-        for (int how = 0; how < 8; how++) {
+        for (int how = 0; how <= ALL; how++) {
             const slow_rules quick = {.step = slow[i].step};
-            assert_int_equal(run(without, &quick, how & 1, how & 2, how & 4), 0);
-            assert_true(run(with, &slow[i], how & 1, how & 2, how & 4) > 0);
+            assert_int_equal(run(without, &quick, how), 0);
+            assert_true(run(with, &slow[i], how) > 0);
             for (int k = 0; k < 4; k++) {
                 assert_int_equal(with[k].n, OUTPUT);
                 assert_memory_equal(with[k].token, without[k].token, OUTPUT * sizeof(int32_t));
@@ -163,7 +168,7 @@ static void test_late_mask_that_allows_nothing_ends_the_sequence_behind_its_toke
     for (int refuses = 0; refuses < 2; refuses++) {
         const slow_rules rules = {
             .step = 3, .every = 1, .often = 1, .fails_at = 5, .refuses = refuses};
-        run(with, &rules, true, false, false);
+        run(with, &rules, OVERLAP);
         for (int i = 0; i < 3; i++) {
             assert_int_equal(with[i].n, 5);
             assert_int_equal(with[i].end_reason, why[refuses]);
@@ -189,7 +194,7 @@ static void test_others_go_on_while_a_mask_is_made(void **state)
         int32_t gate = 1;
         slow_rules rules = {.step = 15, .every = 4, .gate = NULL};
         memset(with, 0, sizeof with);
-        open_engine(&f, overlap, false, (vt_drafter){0});
+        open_engine(&f, overlap, false, (vt_drafter){0}, false);
         vt_request_params p = sampled(&with[0], 0), q = sampled(&with[1], 1);
         submit_slow(&f, &p, &rules);
         rules.gate = &gate;
@@ -216,7 +221,7 @@ static void test_abort_while_a_mask_is_made_ends_at_once(void **state)
         int32_t gate = 1;
         slow_rules rules = {.step = 15, .every = 4};
         memset(with, 0, sizeof with);
-        open_engine(&f, overlap, false, (vt_drafter){0});
+        open_engine(&f, overlap, false, (vt_drafter){0}, false);
         vt_request_params p = sampled(&with[0], 0);
         vt_request_id id = submit_slow(&f, &p, &rules);
         rules.gate = &gate;
@@ -240,7 +245,7 @@ static void test_deadline_holds_while_a_mask_is_made(void **state)
     int32_t gate = 1;
     slow_rules rules = {.step = 15, .every = 4};
     memset(with, 0, sizeof with);
-    open_engine(&f, true, false, (vt_drafter){0});
+    open_engine(&f, true, false, (vt_drafter){0}, false);
     vt_request_params p = sampled(&with[0], 0);
     p.timeout_s = 5;
     submit_slow(&f, &p, &rules);
@@ -263,7 +268,7 @@ static void test_engine_that_is_freed_while_masks_are_made_ends_all_sequences(vo
     slow_rules rules[3] = {
         {.step = 15, .every = 2}, {.step = 15, .every = 2}, {.step = 15, .every = 2}};
     memset(with, 0, sizeof with);
-    open_engine(&f, true, false, (vt_drafter){0});
+    open_engine(&f, true, false, (vt_drafter){0}, false);
     for (int i = 0; i < 3; i++) {
         vt_request_params p = sampled(&with[i], (uint64_t)i);
         submit_slow(&f, &p, &rules[i]);

@@ -37,7 +37,8 @@ static void test_sim_many_seeds_then_every_request_is_exact(void **state)
         "%llu seeds: %llu steps, %llu requests, %llu completions (%llu stop, %llu length, %llu "
         "abort, "
         "%llu error), %llu tokens, %llu retracted, %llu faults, %llu hit and %llu copied tokens, "
-        "%llu pages evicted, %llu of %llu drafts right, %llu tokens forced, %llu snapshots kept "
+        "%llu pages evicted, %llu of %llu drafts right, %llu tokens forced, %llu masks late, %llu "
+        "snapshots kept "
         "and %llu evicted, with "
         "state %llu tokens hit, %llu retracted and %llu drafts right, %llu window pages evicted, "
         "with these %llu "
@@ -52,10 +53,11 @@ static void test_sim_many_seeds_then_every_request_is_exact(void **state)
         (unsigned long long)sum.hit_tokens, (unsigned long long)sum.copied_tokens,
         (unsigned long long)sum.evicted_pages, (unsigned long long)sum.draft_accepted,
         (unsigned long long)sum.draft_tokens, (unsigned long long)sum.forced_tokens,
-        (unsigned long long)sum.kept_states, (unsigned long long)sum.evicted_states,
-        (unsigned long long)sum.state_hit_tokens, (unsigned long long)sum.state_retracted,
-        (unsigned long long)sum.state_accepted, (unsigned long long)sum.evicted_windows,
-        (unsigned long long)sum.window_hit_tokens, (unsigned long long)sum.window_retracted);
+        (unsigned long long)sum.late_masks, (unsigned long long)sum.kept_states,
+        (unsigned long long)sum.evicted_states, (unsigned long long)sum.state_hit_tokens,
+        (unsigned long long)sum.state_retracted, (unsigned long long)sum.state_accepted,
+        (unsigned long long)sum.evicted_windows, (unsigned long long)sum.window_hit_tokens,
+        (unsigned long long)sum.window_retracted);
     assert_int_equal(failed, 0);
     if (n < SEEDS)
         return;
@@ -68,6 +70,7 @@ static void test_sim_many_seeds_then_every_request_is_exact(void **state)
     assert_true(sum.evicted_windows > 0 && sum.window_hit_tokens > 0 && sum.window_retracted > 0);
     assert_true(sum.ruled_out > 0);
     assert_true(sum.forced_tokens > 0);
+    assert_true(sum.late_masks > 0);
     assert_true(sum.draft_accepted > 0 && sum.draft_accepted < sum.draft_tokens);
 }
 

@@ -96,7 +96,8 @@ void vt_late_masks_give(vt_late_masks *l, vt_constrained *c, void *owner)
 {
     c->owner = owner;
     pthread_mutex_lock(&l->lock);
-    l->has_thread = l->has_thread || pthread_create(&l->thread, NULL, run, l) == 0;
+    if (l->made && !l->has_thread)
+        l->has_thread = pthread_create(&l->thread, NULL, run, l) == 0;
     if (l->has_thread) {
         append(&l->todo, c);
         pthread_cond_signal(&l->given);

@@ -12,8 +12,8 @@
 
 typedef struct vt_late_masks vt_late_masks;
 
-/* `made` is called by the thread for each mask. The thread begins with the first of them. NULL: out
- * of memory. */
+/* `made` is called by the thread for each mask. The thread begins with the first of them. made NULL:
+ * there is none, and masks are made as they are given. NULL: out of memory. */
 vt_late_masks *vt_late_masks_new(void (*made)(void *user), void *user);
 /* All that were given have been taken. May be NULL. */
 void vt_late_masks_free(vt_late_masks *l);

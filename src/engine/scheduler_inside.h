@@ -1,4 +1,5 @@
-/* Declarations for scheduler.c (the lives of sequences) and scheduler_plan.c (making a step). */
+/* Declarations for scheduler.c (the lives of sequences), scheduler_plan.c (making a step) and
+ * scheduler_check.c (the invariants). */
 #ifndef VT_ENGINE_SCHEDULER_INSIDE_H
 #define VT_ENGINE_SCHEDULER_INSIDE_H
 
@@ -43,6 +44,8 @@ int32_t sched_border_on_the_way(const vt_sched *s, const vt_seq *q, int32_t comp
 void sched_retract(vt_sched *s, vt_seq *q);
 /* vt_sched_finish, and an output that makes the engine tell the owner. */
 void sched_end(vt_sched *s, vt_seq *q, vt_end_reason end);
+/* True if the policy has a before b in the queue. */
+bool sched_goes_before(const vt_sched *s, const vt_seq *a, const vt_seq *b);
 /* Takes queue[at] out of the queue. */
 void sched_unqueue(vt_sched *s, int32_t at);
 

@@ -152,7 +152,8 @@ bool machine_init(machine *m, vt_grammar_vocab *v);
 void machine_release(machine *m);
 void machine_begin(machine *m, symbol root);
 /* Begins a call from outside: what it may take is limited. A hurried one that would take long is
- * broken off: it fails, and machine_is_late says why. What it has made by then is whole, and stays. */
+ * broken off: it fails, and machine_is_late says why. What it has made by then is whole and
+ * stays. */
 static inline void machine_call(machine *m, bool hurried)
 {
     m->call_states = MACHINE_CALL_STATES;

@@ -1,8 +1,7 @@
 /* A thread that makes the masks that take long, so that no step waits for them.
  *
- *   engine's thread    vt_constrained_follow ── broken off ──> give            take ──> queue
- *                                                               │               ^
- *   this thread                                                 └─> finish ─────┘ wakes the engine
+ *   engine's thread: vt_constrained_follow, broken off ── give ──┐      ┌── take ──> queue
+ *   this thread:                                                └ finish ┘ wakes the engine
  *
  * It makes them one after another, in the order in which they came. */
 #ifndef VT_ENGINE_CONSTRAINT_LATE_MASKS_H
@@ -12,8 +11,8 @@
 
 typedef struct vt_late_masks vt_late_masks;
 
-/* `made` is called by the thread for each mask. The thread begins with the first of them. made NULL:
- * there is none, and masks are made as they are given. NULL: out of memory. */
+/* `made` is called by the thread for each mask; the thread begins with the first of them. Where it
+ * is NULL there is no thread, and masks are made as they are given. NULL: out of memory. */
 vt_late_masks *vt_late_masks_new(void (*made)(void *user), void *user);
 /* All that were given have been taken. May be NULL. */
 void vt_late_masks_free(vt_late_masks *l);

@@ -8,7 +8,9 @@
  * with a mask before each. Prints a line for the vocabulary and one for each case:
  *
  *   {"ids": the tokens, "compile_ns", "first_ns": a mask each, "third_ns": the same when the
- *    schema has been used twice before, "fault": what was refused or not accepted}
+ *    schema has been used twice before, "steps" and "states": of the mask and of the token that
+ *    took most of them (machine.h), "refused": whether the schema was, "fault": why, or what was not
+ *    accepted}
  *
  * Times are CPU time of the thread. bench/peers/grammars.py runs this beside other engines. */
 #include <stdio.h>
@@ -18,7 +20,7 @@
 
 #include <jansson.h>
 
-#include "grammar/grammar.h"
+#include "grammar/internal.h"
 
 enum { PASSES = 3 };
 
@@ -66,8 +68,20 @@ static vt_tokenizer *load(const char *path)
     return t;
 }
 
+typedef struct most {
+    int64_t steps, states; /* of one call */
+} most;
+
+static void note_call(most *m, const vt_grammar *g)
+{
+    int64_t steps = MACHINE_CALL_STEPS - g->m.g.rx.fuel,
+            states = MACHINE_CALL_STATES - g->m.call_states;
+    m->steps = steps > m->steps ? steps : m->steps;
+    m->states = states > m->states ? states : m->states;
+}
+
 /* One pass over the tokens. Returns the masks' times; *fault: what was not accepted. */
-static json_t *pass(vt_grammar *g, const vt_ids *ids, uint32_t *words, int32_t n_words,
+static json_t *pass(vt_grammar *g, const vt_ids *ids, uint32_t *words, int32_t n_words, most *calls,
                     const char **fault)
 {
     json_t *ns = json_array();
@@ -78,8 +92,12 @@ static json_t *pass(vt_grammar *g, const vt_ids *ids, uint32_t *words, int32_t n
         memset(words, 0, (size_t)n_words * sizeof *words);
         bool any = vt_matcher_mask(m, words, n_words);
         json_array_append_new(ns, json_integer(cpu_ns() - begin));
-        if (!any || !(words[id / 32] >> id % 32 & 1) || !vt_matcher_take(m, id))
+        note_call(calls, g);
+        if (!any && vt_matcher_is_too_large(m))
+            *fault = g->m.failed;
+        else if (!any || !(words[id / 32] >> id % 32 & 1) || !vt_matcher_take(m, id))
             *fault = "a token of the instance is not allowed";
+        note_call(calls, g);
     }
     if (!*fault && !vt_matcher_accepts(m))
         *fault = "the instance may not end";
@@ -104,18 +122,22 @@ static json_t *measure(vt_grammar_vocab *v, const vt_tokenizer *t, const json_t 
     for (size_t i = 0; i < ids.n; i++)
         json_array_append_new(list, json_integer(ids.id[i]));
     json_object_set_new(out, "ids", list);
+    most calls = {0};
     int64_t begin = cpu_ns();
     if (vt_grammar_compile(v, VT_GRAMMAR_JSON_SCHEMA, schema, strlen(schema), &g, &err) != VT_OK)
         fault = err.message;
+    json_object_set_new(out, "refused", json_boolean(!g));
     json_object_set_new(out, "compile_ns", json_integer(cpu_ns() - begin));
     for (int i = 0; i < PASSES && !fault; i++) {
-        json_t *ns = pass(g, &ids, words, n_words, &fault);
+        json_t *ns = pass(g, &ids, words, n_words, &calls, &fault);
         if (i == 0 || i == PASSES - 1)
             json_object_set(out, i == 0 ? "first_ns" : "third_ns", ns);
         json_decref(ns);
     }
     if (g)
         json_object_set_new(out, "bytes", json_integer((json_int_t)vt_grammar_bytes(g)));
+    json_object_set_new(out, "steps", json_integer(calls.steps));
+    json_object_set_new(out, "states", json_integer(calls.states));
     if (fault)
         json_object_set_new(out, "fault", json_string(fault));
     vt_grammar_unref(g);

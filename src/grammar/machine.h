@@ -21,7 +21,7 @@
 enum {
     MACHINE_MAX_ITEMS = 20000,     /* of a frontier */
     MACHINE_MAX_PAIRS = 500,       /* of a config */
-    MACHINE_CALL_STATES = 4000,    /* new lexer states that one call may make */
+    MACHINE_CALL_STATES = 8000,    /* new lexer states that one call may make */
     MACHINE_CALL_STEPS = 1000000,  /* steps of work (rx_spend) that one call may take */
     MACHINE_HURRIED_STEPS = 20000, /* and one on which others wait: some 6 ms */
     LEXER_FEW = 6                  /* ways on that a state keeps without a row for all bytes */

@@ -64,6 +64,24 @@ static void test_gbnf_that_takes_too_many_steps_then_refused(void **state)
     free(text);
 }
 
+/* A pattern that counts words in a string of counted characters makes 4,400 states for one mask on
+ * a vocabulary of 150,000 tokens (MaskBench, Github_hard---o21073). Here each byte makes one. */
+static void test_call_may_make_thousands_of_states_but_not_any_number(void **state)
+{
+    (void)state;
+    enum { MAY = 7900, MAY_NOT = 8200 };
+    char text[MAY_NOT];
+    memset(text, 'a', sizeof text);
+    for (int i = 0; i < 2; i++) {
+        vt_grammar *g = compile(VT_GRAMMAR_REGEX, "[ab]{0,9000}c");
+        vt_matcher *m = vt_matcher_new(g, 0);
+        assert_int_equal(vt_matcher_begin(m, text, i == 0 ? MAY : MAY_NOT), i == 0);
+        assert_int_equal(vt_matcher_is_too_large(m), i == 1);
+        vt_matcher_free(m);
+        vt_grammar_unref(g);
+    }
+}
+
 /* A pattern of many alternatives keeps a few lists of them, not one for each. */
 static void test_regex_of_thousands_of_alternatives_stays_small(void **state)
 {
@@ -106,6 +124,7 @@ int main(void)
         cmocka_unit_test(test_pattern_when_its_sets_of_characters_are_too_many_then_refused),
         cmocka_unit_test(test_gbnf_of_hundreds_of_optional_parts_is_followed),
         cmocka_unit_test(test_gbnf_that_takes_too_many_steps_then_refused),
+        cmocka_unit_test(test_call_may_make_thousands_of_states_but_not_any_number),
         cmocka_unit_test(test_regex_of_thousands_of_alternatives_stays_small),
         cmocka_unit_test(test_gbnf_of_thousands_of_alternatives_stays_small),
     };

@@ -464,7 +464,7 @@ static void test_hardware_file_when_bad_then_one_sentence(void **state)
         const char *text, *says;
     } row[] = {
         {"", "not valid JSON"},
-        {"[]", "not an object"},
+        {"[]", "an object was expected"},
         {"{}", "no members cpu and roofs"},
         {"{\"cpu\": {\"model\": 5}, \"roofs\": {}}", "model"},
         {"{\"cpu\": {\"model\": \"x\"}, \"roofs\": {}}", "memory_bytes_per_s"},

@@ -67,7 +67,8 @@ typedef enum vt_request_kind {
     VT_REQ_WRITE,
     VT_REQ_CACHE,
     VT_REQ_MASKS,
-    VT_REQ_DRAFTS
+    VT_REQ_DRAFTS,
+    VT_REQ_LATE_MASK
 } vt_request_kind;
 
 /* The reason why a sequence stayed in the queue. */
@@ -110,7 +111,8 @@ typedef struct vt_req_tokenise {
     int64_t begin_ns, end_ns;
 } vt_req_tokenise;
 
-/* PARSE: reading the request, from its first byte. TEMPLATE: rendering the chat template. */
+/* PARSE: reading the request, from its first byte. TEMPLATE: rendering the chat template.
+ * LATE_MASK: from the step whose token needed a mask that takes long until the mask was there. */
 typedef struct vt_req_part {
     vt_request_kind kind;
     uint64_t request;
@@ -233,7 +235,7 @@ void vt_trace_arrive(vt_trace_ring *r, uint64_t request, int64_t at_ns, int32_t 
                      int32_t adapter);
 void vt_trace_tokenise(vt_trace_ring *r, uint64_t request, int64_t begin_ns, int64_t end_ns,
                        int32_t n_tokens);
-/* kind: VT_REQ_PARSE or VT_REQ_TEMPLATE. */
+/* kind: VT_REQ_PARSE, VT_REQ_TEMPLATE or VT_REQ_LATE_MASK. */
 void vt_trace_req_part(vt_trace_ring *r, vt_request_kind kind, uint64_t request, int64_t begin_ns,
                        int64_t end_ns);
 void vt_trace_req_wait(vt_trace_ring *r, uint64_t request, int32_t index, int64_t begin_ns,

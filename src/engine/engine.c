@@ -54,15 +54,20 @@ static void tell_mask(void *user)
 static void give_masks(vt_engine *e)
 {
     vt_sched *s = &e->sched;
-    for (int32_t i = 0; i < s->n_late; i++)
+    for (int32_t i = 0; i < s->n_late; i++) {
+        s->late[i]->constrained->late_at_ns = engine_now(e);
         vt_late_masks_give(e->late_masks, s->late[i]->constrained, s->late[i]);
+    }
     s->n_late = 0;
 }
 
 static void take_masks(vt_engine *e)
 {
-    for (vt_seq *q; (q = vt_late_masks_take(e->late_masks)) != NULL;)
+    for (vt_seq *q; (q = vt_late_masks_take(e->late_masks)) != NULL;) {
+        vt_trace_req_part(&e->requests, VT_REQ_LATE_MASK, q->req->id, q->constrained->late_at_ns,
+                          engine_now(e));
         vt_sched_masked(&e->sched, q);
+    }
 }
 
 /* There is nothing to compute before a mask is made: sleeps until one is, or until something else

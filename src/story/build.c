@@ -191,6 +191,8 @@ static void put_masks(vt_json *w, const request_record *q)
     put_ms(w, "total_ms", (double)q->mask_ns * 1e-9, measured);
     vt_json_tagged(w, "mean_us", (double)q->mask_ns * 1e-3 / q->n_masks, 3, measured);
     vt_json_tagged(w, "slowest_us", q->slowest_mask_us, 3, measured);
+    vt_json_int(w, "late", q->n_late_masks);
+    put_ms(w, "late_ms", (double)q->late_mask_ns * 1e-9, measured);
     vt_json_close(w);
 }
 

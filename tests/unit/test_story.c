@@ -742,6 +742,8 @@ static void test_story_timeline_tells_the_way_before_the_first_step(void **state
     add_step(f, 7, 2, PROMPT, 9 * MS, 12 * MS);
     vt_trace_retract(&f->requests, 7, 13 * MS);
     vt_trace_evict(&f->requests, 14 * MS, 5, 1);
+    vt_trace_req_part(&f->requests, VT_REQ_LATE_MASK, 7, 15 * MS, 17 * MS);
+    vt_trace_masks(&f->requests, 7, 18 * MS, 4, 2, MS, MS / 2);
     vt_trace_finish(&f->requests, 7, 20 * MS, VT_END_MAX_TOKENS, 1);
     json_t *s = tell(f, 7);
     assert_told(s, "parse", 0, 1, "body");
@@ -753,6 +755,11 @@ static void test_story_timeline_tells_the_way_before_the_first_step(void **state
     assert_told(s, "retract", 11, -1, "no page was left");
     assert_told(s, "evict", 12, -1, "5 pages that no running sequence used");
     assert_told(s, "evict", 12, -1, "room for the next page of a running sequence");
+    assert_told(s, "mask", 13, 2, "takes long");
+    const json_t *masks = json_object_get(json_object_get(s, "request"), "masks");
+    assert_int_equal(value(masks, "late"), 1);
+    NEAR(value(masks, "late_ms"), 2.0);
+    NEAR(value(masks, "total_ms"), 1.0);
     NEAR(value(json_object_get(s, "request"), "before_ms"), 3.0);
     const json_t *prefix = json_object_get(s, "prefix"),
                  *miss = json_array_get(json_object_get(s, "transitions"), 0);
@@ -840,60 +847,36 @@ static void test_plan_bind_when_impossible_then_refused(void **state)
         assert_int_equal(story_step_set(f->plan, &bad[i], 1, NULL), VT_ERR_USAGE);
 }
 
+#define TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_story_times_when_known_then_exact, setup, teardown),
-        cmocka_unit_test_setup_teardown(
-            test_story_when_one_step_is_interrupted_then_the_table_tells_the_typical_one, setup,
-            teardown),
-        cmocka_unit_test_setup_teardown(test_story_ops_when_costed_then_bytes_are_the_models, setup,
-                                        teardown),
-        cmocka_unit_test_setup_teardown(test_story_bound_of_an_op_is_that_of_most_of_its_work,
-                                        setup, teardown),
-        cmocka_unit_test_setup_teardown(test_story_when_old_calls_overwritten_then_said, setup,
-                                        teardown),
-        cmocka_unit_test_setup_teardown(
-            test_story_when_a_worker_sleeps_at_a_barrier_then_no_op_beats_its_roof, setup,
-            teardown),
-        cmocka_unit_test_setup_teardown(test_story_when_workers_disagree_then_step_is_not_timed,
-                                        setup, teardown),
-        cmocka_unit_test_setup_teardown(
-            test_story_when_a_token_is_published_late_then_gaps_are_the_devices, setup, teardown),
-        cmocka_unit_test_setup_teardown(
-            test_story_when_three_tokens_decoded_then_headline_names_the_gap, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_story_when_roof_beaten_then_said_and_left_alone, setup,
-                                        teardown),
-        cmocka_unit_test_setup_teardown(test_story_when_request_unknown_then_refused, setup,
-                                        teardown),
-        cmocka_unit_test_setup_teardown(test_story_when_about_all_then_every_step, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_story_when_ring_empty_then_still_a_story, setup,
-                                        teardown),
-        cmocka_unit_test_setup_teardown(test_findings_when_thresholds_passed_then_named, setup,
-                                        teardown),
-        cmocka_unit_test_setup_teardown(test_findings_gap_is_below_35_percent_of_the_roof, setup,
-                                        teardown),
-        cmocka_unit_test_setup_teardown(test_story_expects_times_where_efficiencies_are_known,
-                                        setup, teardown),
-        cmocka_unit_test_setup_teardown(
-            test_measured_rows_when_replicas_share_the_cpu_then_by_their_number, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_measured_rows_when_the_memory_is_starved_then_not_kept,
-                                        setup, teardown),
-        cmocka_unit_test_setup_teardown(
-            test_story_shares_when_half_of_a_step_is_unexplained_then_they_sum_to_one, setup,
-            teardown),
-        cmocka_unit_test_setup_teardown(test_step_when_a_prompt_has_one_token_then_it_is_a_prefill,
-                                        setup, teardown),
-        cmocka_unit_test_setup_teardown(test_story_timeline_tells_the_way_before_the_first_step,
-                                        setup, teardown),
-        cmocka_unit_test_setup_teardown(test_story_timeline_tells_text_callbacks_and_writing_apart,
-                                        setup, teardown),
-        cmocka_unit_test_setup_teardown(test_story_says_how_much_host_work_the_device_hid, setup,
-                                        teardown),
-        cmocka_unit_test_setup_teardown(test_render_when_story_told_then_sections_within_width,
-                                        setup, teardown),
-        cmocka_unit_test_setup_teardown(test_plan_bind_when_impossible_then_refused, setup,
-                                        teardown),
+        TEST(test_story_times_when_known_then_exact),
+        TEST(test_story_when_one_step_is_interrupted_then_the_table_tells_the_typical_one),
+        TEST(test_story_ops_when_costed_then_bytes_are_the_models),
+        TEST(test_story_bound_of_an_op_is_that_of_most_of_its_work),
+        TEST(test_story_when_old_calls_overwritten_then_said),
+        TEST(test_story_when_a_worker_sleeps_at_a_barrier_then_no_op_beats_its_roof),
+        TEST(test_story_when_workers_disagree_then_step_is_not_timed),
+        TEST(test_story_when_a_token_is_published_late_then_gaps_are_the_devices),
+        TEST(test_story_when_three_tokens_decoded_then_headline_names_the_gap),
+        TEST(test_story_when_roof_beaten_then_said_and_left_alone),
+        TEST(test_story_when_request_unknown_then_refused),
+        TEST(test_story_when_about_all_then_every_step),
+        TEST(test_story_when_ring_empty_then_still_a_story),
+        TEST(test_findings_when_thresholds_passed_then_named),
+        TEST(test_findings_gap_is_below_35_percent_of_the_roof),
+        TEST(test_story_expects_times_where_efficiencies_are_known),
+        TEST(test_measured_rows_when_replicas_share_the_cpu_then_by_their_number),
+        TEST(test_measured_rows_when_the_memory_is_starved_then_not_kept),
+        TEST(test_story_shares_when_half_of_a_step_is_unexplained_then_they_sum_to_one),
+        TEST(test_step_when_a_prompt_has_one_token_then_it_is_a_prefill),
+        TEST(test_story_timeline_tells_the_way_before_the_first_step),
+        TEST(test_story_timeline_tells_text_callbacks_and_writing_apart),
+        TEST(test_story_says_how_much_host_work_the_device_hid),
+        TEST(test_render_when_story_told_then_sections_within_width),
+        TEST(test_plan_bind_when_impossible_then_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

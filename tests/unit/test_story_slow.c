@@ -237,6 +237,20 @@ static void test_slow_when_retracted_then_recomputed(void **state)
     assert_true(s.named_s > 0.99 * s.excess_s);
 }
 
+static void test_slow_when_its_mask_is_late_then_mask(void **state)
+{
+    fake *f = *state;
+    add_plain(f, 20);
+    vt_trace_req_part(&f->requests, VT_REQ_LATE_MASK, MINE, f->at + MS, f->at + 3 * MS);
+    for (int i = 0; i < 4; i++)
+        add(f, (planted){.not_mine = true, .others = 1});
+    add_plain(f, 20);
+    collect(f);
+    slow_tokens s = find(f);
+    assert_int_equal(only(&s, SLOW_MASK)->token, 20);
+    assert_non_null(strstr(only(&s, SLOW_MASK)->text, "its mask took 2.00 ms"));
+}
+
 static void test_slow_when_a_step_leaves_the_request_out_then_other_step(void **state)
 {
     fake *f = *state;
@@ -383,6 +397,7 @@ int main(void)
         TEST(test_slow_when_a_size_is_met_first_then_made_ready_late),
         TEST(test_slow_when_planning_evicts_then_eviction),
         TEST(test_slow_when_retracted_then_recomputed),
+        TEST(test_slow_when_its_mask_is_late_then_mask),
         TEST(test_slow_when_a_step_leaves_the_request_out_then_other_step),
         TEST(test_slow_when_timed_then_the_story_itself),
         TEST(test_slow_when_the_batch_grows_then_batch),

@@ -89,17 +89,15 @@ vt_follow vt_constrained_follow(vt_constrained *c, int32_t token, bool masked)
 
 void vt_constrained_finish(vt_constrained *c)
 {
-    int64_t begin = vt_now_ns();
     hurry(c, false);
     if (c->late_token < 0 || take(c, c->late_token))
         made(c, make_mask(c, 0));
     hurry(c, true);
-    c->late_ns = vt_now_ns() - begin;
 }
 
 vt_follow vt_constrained_finished(vt_constrained *c)
 {
-    note_cost(c, 1, c->late_ns);
+    note_cost(c, 1, 0);
     return c->end == VT_END_NONE ? VT_FOLLOWS : VT_FOLLOW_ENDS;
 }
 

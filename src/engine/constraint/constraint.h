@@ -50,7 +50,7 @@ typedef struct vt_constraint {
     bool (*is_late)(void *state);
 } vt_constraint;
 
-/* The cost of a sequence's masks so far. */
+/* The cost of a sequence's masks so far; of the time that of late ones is left out. */
 typedef struct vt_mask_cost {
     int64_t n, n_new, ns, worst_ns;
 } vt_mask_cost;
@@ -72,7 +72,7 @@ typedef struct vt_constrained {
     vt_end_reason end; /* of the last vt_constrained_follow or _finish */
     /* of a call that was broken off */
     int32_t late_token;               /* to take before the mask is made; -1: none */
-    int64_t late_ns;                  /* that vt_constrained_finish took */
+    int64_t late_at_ns;               /* when it was broken off, by the engine\'s clock */
     struct vt_constrained *next_late; /* late_masks.c */
     void *owner;                      /* likewise */
 } vt_constrained;
@@ -95,7 +95,7 @@ vt_follow vt_constrained_follow(vt_constrained *c, int32_t token, bool masked);
 /* Does what vt_constrained_follow has broken off, and the mask of row 0 with it, however long that
  * takes. Any thread; until vt_constrained_finished no other call for the sequence is made. */
 void vt_constrained_finish(vt_constrained *c);
-/* Counts what that took. VT_FOLLOWS or VT_FOLLOW_ENDS. */
+/* Counts the mask, for which no step has waited. VT_FOLLOWS or VT_FOLLOW_ENDS. */
 vt_follow vt_constrained_finished(vt_constrained *c);
 /* The mask of row i as vt_sample_row's; NULL: all tokens may come. */
 const uint32_t *vt_constrained_mask(const vt_constrained *c, int32_t i);

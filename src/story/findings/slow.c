@@ -35,9 +35,9 @@ enum { MANY_FAULTS = 64, MAX_TOLD = 64 };
 const char *slow_cause_name(slow_cause c)
 {
     static const char *const name[SLOW_CAUSES] = {
-        "chunk",       "recompute", "eviction", "batch",      "timed",  "off_cpu",
-        "page_faults", "clock",     "kv_grown", "first_size", "draft",  "schedule",
-        "prepare",     "publish",   "outside",  "other_step", "unknown"};
+        "chunk",    "recompute",   "mask",    "eviction", "batch",      "timed",
+        "off_cpu",  "page_faults", "clock",   "kv_grown", "first_size", "draft",
+        "schedule", "prepare",     "publish", "outside",  "other_step", "unknown"};
     return name[c];
 }
 
@@ -272,6 +272,18 @@ static bool retracted_in(const story_record *r, int64_t begin, int64_t end)
     return false;
 }
 
+/* The mask of the request that took long in the gap, or before its first step there; NULL: none. */
+static const vt_req_part *late_mask_in(const story_record *r, int64_t begin, int64_t end)
+{
+    for (uint64_t i = 0; i < r->n_events; i++) {
+        const vt_req_part *e = &r->event[i].part;
+        if (e->kind == VT_REQ_LATE_MASK && e->request == r->mine->id && e->end_ns >= begin &&
+            e->begin_ns <= end)
+            return e;
+    }
+    return NULL;
+}
+
 /* Blames the machine for what it kept from a step. */
 static void blame_machine(piece *p, const step_record *s, double unusual)
 {
@@ -336,6 +348,13 @@ static void explain(piece *p, int32_t first, int32_t last)
         blame(p, SLOW_RECOMPUTE, p->left_s, r->step[last].id,
               "retracted, and computed again up to step %llu",
               (unsigned long long)r->step[last].id);
+        return;
+    }
+    const vt_req_part *mask = late_mask_in(r, p->begin_ns, p->end_ns);
+    if (mask) {
+        blame(p, SLOW_MASK, p->left_s, r->step[last].id,
+              "its mask took %.2f ms, on a thread of its own; step %llu was the next one with it",
+              (double)(mask->end_ns - mask->begin_ns) * 1e-6, (unsigned long long)r->step[last].id);
         return;
     }
     for (int32_t i = first; i <= last; i++) {

@@ -9,6 +9,7 @@
 typedef enum slow_cause {
     SLOW_CHUNK,      /* prompt tokens of another request in the same step */
     SLOW_RECOMPUTE,  /* the request was retracted and its tokens were computed again */
+    SLOW_MASK,       /* the mask of its token took long, and another thread made it */
     SLOW_EVICTION,   /* cached pages were evicted while the step was planned */
     SLOW_BATCH,      /* more sequences, or a larger graph */
     SLOW_TIMED,      /* the step ran call by call, for the story */

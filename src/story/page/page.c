@@ -201,12 +201,13 @@ static void machine(page *p)
 
 /* Says what the grammar of a request cost: "41 masks of the next token, 12 of them new, 3.1 us each
  * and 80 us at most; 7 tokens of the answer without a choice; 127 us of the 412 ms that its steps
- * took, 0.03 %". */
+ * took, 0.03 %; it waited 31 ms outside of steps for 1 mask that took long". */
 static void masks(page *p)
 {
     const json_t *q = story_get(p->story, "request"), *m = story_get(q, "masks");
     double n = story_num(m, "count"), forced = story_num(m, "forced_tokens"),
-           total_s = story_num(m, "total_ms") * 1e-3, steps_s = story_num(q, "steps_ms") * 1e-3;
+           total_s = story_num(m, "total_ms") * 1e-3, steps_s = story_num(q, "steps_ms") * 1e-3,
+           late = story_num(m, "late");
     vt_buf line = {0};
     if (!(n > 0))
         return;
@@ -222,6 +223,9 @@ static void masks(page *p)
         vt_text_printf(&line, " of the %f s that its steps took, %.2g %%", steps_s,
                        100 * total_s / steps_s);
     }
+    if (late > 0)
+        vt_text_printf(&line, "; it waited %f s outside of steps for %.0f mask%s that took long",
+                       story_num(m, "late_ms") * 1e-3, late, story_s(late));
     vt_buf_puts(&line, " [measured]");
     page_open(p, "masks", "", "");
     page_pair(p, PAGE_LABEL, "MASKS", &line);

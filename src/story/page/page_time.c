@@ -176,7 +176,7 @@ void page_time(page *p)
         const char *event, *name;
     } known[] = {{"arrive", "arrives"},    {"match", "match prefix"}, {"evict", "evicts"},
                  {"retract", "RETRACTED"}, {"chunk", "  chunk"},      {"prefill", "PREFILL"},
-                 {"decode", "DECODE"}};
+                 {"decode", "DECODE"},     {"mask", "MASK"}};
     size_t i;
     json_t *e;
     bool shares = json_array_size(story_get(p->story, "phases")) > 0;

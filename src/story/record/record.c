@@ -221,6 +221,10 @@ static void read_request_event(const story_record *r, request_record *q, const v
         q->draft_accepted += e->drafts.n_accepted;
         q->n_forced += e->drafts.n_forced;
         break;
+    case VT_REQ_LATE_MASK:
+        q->n_late_masks++;
+        q->late_mask_ns += e->part.end_ns - e->part.begin_ns;
+        break;
     case VT_REQ_CACHE:
         if (e->cache.what == VT_CACHE_LEFT) {
             q->left_page = e->cache.n;

@@ -127,6 +127,8 @@ typedef struct request_record {
     int32_t adapter;                               /* 0: none */
     int32_t n_masks, n_new_masks, slowest_mask_us; /* of constrained completions */
     int64_t mask_ns;
+    int32_t n_late_masks;                 /* made while the request was in no step, */
+    int64_t late_mask_ns;                 /* how long it waited for them */
     int32_t n_forced;                     /* tokens that a constraint left no choice of */
     int32_t draft_tokens, draft_accepted; /* guesses that steps verified, and those that held */
     vt_end_reason end;                    /* NONE: not over */

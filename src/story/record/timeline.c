@@ -208,15 +208,16 @@ static void add_match(timeline *t, const vt_req_match *e, int32_t n_pages)
 {
     const request_record *q = t->r->mine;
     int32_t size = t->in->program->target.limits.page_size;
-    char copied[64] = "", again[32] = "";
+    char copied[64] = "", of[32] = "";
+    bool again = e->begin_ns != q->match.begin_ns; /* then it has tokens of its answer as well */
     if (e->n_copied > 0)
         snprintf(copied, sizeof copied, ", %d token%s copied from part of a page", e->n_copied,
                  vt_text_s(e->n_copied));
-    if (e->begin_ns != q->match.begin_ns)
-        snprintf(again, sizeof again, "again, after a retraction: ");
+    if (!again)
+        snprintf(of, sizeof of, " of %d", q->n_prompt);
     add(t, "match", e->begin_ns, (double)(e->end_ns - e->begin_ns) * 1e-9,
-        "%s%d of %d tokens found in the cache (%d whole page%s%s); holds %d page%s", again,
-        e->n_cached, q->n_prompt, (e->n_cached - e->n_copied) / size,
+        "%s%d%s tokens found in the cache (%d whole page%s%s); holds %d page%s",
+        again ? "again: " : "", e->n_cached, of, (e->n_cached - e->n_copied) / size,
         vt_text_s((e->n_cached - e->n_copied) / size), copied, n_pages, vt_text_s(n_pages));
 }
 
@@ -248,6 +249,10 @@ static void add_engine(timeline *t)
         } else if (e->kind == VT_REQ_RETRACT && e->request == q->id) {
             add(t, "retract", e->retract.at_ns, NAN,
                 "no page was left for a running sequence: its pages go to others, it waits again");
+        } else if (e->kind == VT_REQ_LATE_MASK && e->request == q->id) {
+            add(t, "mask", e->part.begin_ns, (double)(e->part.end_ns - e->part.begin_ns) * 1e-9,
+                "the mask of its next token takes long: the request waits for it without pages, "
+                "others go on");
         } else if (e->kind == VT_REQ_CACHE && e->cache.what == VT_CACHE_EVICT &&
                    e->cache.why != VT_EVICT_COVERED && e->cache.at_ns >= q->arrive_ns &&
                    e->cache.at_ns <= end) {

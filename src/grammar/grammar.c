@@ -80,8 +80,10 @@ bool grammar_enter(vt_grammar *g, bool hurried)
 bool grammar_leave(vt_grammar *g)
 {
     bool late = !machine_is_well(&g->m) && machine_is_late(&g->m);
-    __atomic_store_n(&g->bytes, machine_bytes(&g->m), __ATOMIC_RELAXED);
-    __atomic_store_n(&g->failed, g->m.failed != NULL, __ATOMIC_RELAXED);
+    if (machine_has_worked(&g->m)) {
+        __atomic_store_n(&g->bytes, machine_bytes(&g->m), __ATOMIC_RELAXED);
+        __atomic_store_n(&g->failed, g->m.failed != NULL, __ATOMIC_RELAXED);
+    }
     pthread_mutex_unlock(&g->lock);
     return late;
 }

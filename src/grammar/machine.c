@@ -93,7 +93,7 @@ bool machine_spend(machine *m, int64_t steps)
     return rx_spend(&m->g.rx, steps) || fail(m, too_long);
 }
 
-bool machine_is_well(machine *m)
+bool machine_note_failure(machine *m)
 {
     if (m->g.rx.failed)
         fail(m, m->g.rx.fuel < 0 ? too_long : m->g.rx.failed);

@@ -160,13 +160,23 @@ static inline void machine_call(machine *m, bool hurried)
     m->g.rx.fuel = hurried ? m->hurried_steps : MACHINE_CALL_STEPS;
     m->hurried = hurried;
 }
+/* True if this call has made anything, or has failed: nothing is made without a step. */
+static inline bool machine_has_worked(const machine *m)
+{
+    int64_t all = m->hurried ? m->hurried_steps : MACHINE_CALL_STEPS;
+    return m->g.rx.fuel != all || m->failed;
+}
 /* Ends a call. True: it was broken off, and the machine can be called again. */
 bool machine_is_late(machine *m);
 /* Takes a lock that grammars share. False: others have it, and the call is hurried; m->failed. */
 bool machine_lock(machine *m, pthread_mutex_t *lock);
 /* False: m->failed, perhaps because an expression could not be made. To be asked before anything
  * is kept for later calls. */
-bool machine_is_well(machine *m);
+bool machine_note_failure(machine *m);
+static inline bool machine_is_well(machine *m)
+{
+    return (!m->failed && !m->g.rx.failed) || machine_note_failure(m);
+}
 /* Counts steps of this call's work. False: it has taken too many; m->failed. */
 bool machine_spend(machine *m, int64_t steps);
 /* The same for nodes of a trie that were walked over, which take less. */

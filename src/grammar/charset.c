@@ -206,7 +206,7 @@ rx charset_rx(rx_store *s, charset *c, char_form form)
     for (int32_t i = 0; i < c->n && !s->failed; i++)
         add_range(s, &p, c->range[i][0], c->range[i][1], form);
     if ((c->failed || p.failed) && !s->failed)
-        s->failed = "out of memory";
+        s->failed = rx_no_memory;
     rx made = s->failed ? RX_NOTHING : rx_alt(s, p.at, p.n);
     free(p.at);
     rx_mark_character(s, made, form == CHARS_JSON || !s->raw || !holds_escaped(c), true);

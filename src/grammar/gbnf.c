@@ -94,7 +94,7 @@ static vt_status find_rule(reader *r, const char *name, size_t len, int32_t *out
         int32_t cap = r->cap ? 2 * r->cap : 64;
         definition *more = realloc(r->def, (size_t)cap * sizeof *more);
         if (!more)
-            return refuse(r, "%s", "out of memory");
+            return vt_fail(r->err, VT_ERR_MEMORY, "out of memory for a grammar");
         r->def = more;
         r->cap = cap;
     }
@@ -421,7 +421,7 @@ static rx regular_union(reader *r, const node *first)
         n++;
     rx *one = vt_calloc((size_t)n + 1, sizeof *one);
     if (!one) {
-        x->failed = x->failed ? x->failed : "out of memory";
+        x->failed = x->failed ? x->failed : rx_no_memory;
         return RX_NOTHING;
     }
     n = 0;
@@ -497,7 +497,7 @@ static void write_sequence(reader *r, const node *n, symbol rule)
     if (count > 32)
         s = vt_calloc((size_t)count, sizeof *s);
     if (!s) {
-        g->failed = true;
+        (void)rules_no_memory(g);
         return;
     }
     for (const node *k = n->first; k;) {

@@ -107,7 +107,7 @@ static vt_status compile(vt_grammar *g, vt_grammar_kind kind, const char *text, 
     machine_begin(&g->m, root);
     (void)grammar_leave(g);
     if (g->m.failed)
-        return vt_fail(err, VT_ERR_USAGE, "the grammar is too large: %s", g->m.failed);
+        return vt_fail(err, rx_failure(g->m.failed), "the grammar is too large: %s", g->m.failed);
     return VT_OK;
 }
 

@@ -12,7 +12,6 @@ static int32_t fail(machine *m, const char *why)
     return 0;
 }
 
-static const char no_memory[] = "out of memory";
 _Static_assert(MACHINE_CALL_STEPS == 1000000, "the text says so");
 static const char too_long[] = "a token takes more than 1,000,000 steps: the grammar can be "
                                "followed in too many ways at once";
@@ -26,7 +25,7 @@ static bool room(machine *m, void *array, int32_t n, int32_t *cap, size_t size)
     int32_t more = *cap ? 2 * *cap : 64;
     void *p = realloc(*at, (size_t)more * size);
     if (!p)
-        return fail(m, no_memory);
+        return fail(m, rx_no_memory);
     *at = p;
     *cap = more;
     return true;
@@ -151,7 +150,7 @@ int32_t machine_lexer(machine *m, const lexer_slot *slot, int32_t n)
     if (!machine_is_well(m))
         return 0;
     if (!idmap_put(&m->lexers, hash, m->n_lexer))
-        return fail(m, no_memory);
+        return fail(m, rx_no_memory);
     m->lexer[m->n_lexer] = s;
     return m->n_lexer++;
 }
@@ -225,7 +224,7 @@ const lexer_state *machine_lexer_made(machine *m, int32_t state)
         return s;
     lexer_slot few[16], *slot = s->n <= 16 ? few : vt_calloc((size_t)s->n, sizeof *slot);
     if (!slot) {
-        fail(m, no_memory);
+        fail(m, rx_no_memory);
         return NULL;
     }
     s->made = (make_few(m, s, slot) || make_row(m, s, slot)) && !m->failed;
@@ -246,7 +245,7 @@ static int32_t push_stack(machine *m, int32_t at, int32_t below)
             return id;
     if (!room(m, &m->stack, m->n_stack, &m->cap_stack, sizeof *m->stack) ||
         !idmap_put(&m->stacks, hash, m->n_stack))
-        return fail(m, no_memory);
+        return fail(m, rx_no_memory);
     if ((size_t)m->n_stack * sizeof *m->stack > VT_GRAMMAR_MAX_BYTES / 4)
         return fail(m, too_large);
     int64_t least = (int64_t)m->g.rest[at] + (below ? m->stack[below].least : 0);
@@ -262,7 +261,7 @@ static bool is_new(machine *m, int32_t at, int32_t stack)
     if (idmap_next(&m->seen, hash, &pos)) /* a bijection: equal hashes are equal places */
         return false;
     if (!idmap_put(&m->seen, hash, 1))
-        return fail(m, no_memory);
+        return fail(m, rx_no_memory);
     return true;
 }
 
@@ -337,7 +336,7 @@ static bool make_ways(machine *m, frontier *f)
     f->way = take(m, (size_t)f->n, sizeof *f->way);
     if (!slot || !f->way) {
         free(slot);
-        return fail(m, no_memory);
+        return fail(m, rx_no_memory);
     }
     for (int32_t i = 0; i < f->n; i++) {
         int32_t least = behind_item(m, &f->item[i]);
@@ -388,7 +387,7 @@ static int32_t intern_frontier(machine *m)
     if (!make_ways(m, f))
         return 0;
     if (!idmap_put(&m->frontiers, hash, m->n_frontier))
-        return fail(m, no_memory);
+        return fail(m, rx_no_memory);
     m->frontier[m->n_frontier] = f;
     return m->n_frontier++;
 }
@@ -489,7 +488,7 @@ static int32_t intern_config(machine *m, const pairs *p)
     for (int32_t i = 0; i < p->n; i++)
         c->can_end |= p->at[i].end;
     if (!idmap_put(&m->configs, hash, m->n_config))
-        return fail(m, no_memory);
+        return fail(m, rx_no_memory);
     m->config[m->n_config] = c;
     return m->n_config++;
 }
@@ -561,7 +560,7 @@ int32_t machine_step(machine *m, int32_t id, int byte)
     if (idmap_bytes(&m->steps) > VT_GRAMMAR_MAX_BYTES / 2)
         return fail(m, too_large);
     if (!idmap_put(&m->steps, hash, to + 1))
-        return fail(m, no_memory);
+        return fail(m, rx_no_memory);
     return to;
 }
 

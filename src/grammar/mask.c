@@ -322,7 +322,7 @@ void machine_mask_within(machine *m, int32_t id, int32_t most, uint32_t *words, 
     const config_mask *mask = machine_mask(m, id);
     uint32_t *some = vt_calloc((size_t)n_words + 1, sizeof *some);
     if (!some && !m->failed)
-        m->failed = "out of memory";
+        m->failed = rx_no_memory;
     for (int32_t p = 0; mask && some && p < mask->n_parts; p++) {
         const mask_part *part = &mask->part[p];
         bool all = part->far <= most;

@@ -67,8 +67,8 @@ vt_status vt_grammar_begin(vt_grammar *g, int32_t most, vt_err *err)
     vt_status status = m && words ? VT_OK
                                   : vt_fail(err, VT_ERR_MEMORY, "out of memory for a grammar");
     if (status == VT_OK && !vt_matcher_mask(m, words, n_words) && vt_matcher_is_too_large(m))
-        status = vt_fail(err, VT_ERR_USAGE, "the grammar is too large to be followed: %s",
-                         g->m.failed);
+        status = vt_fail(err, rx_failure(g->m.failed),
+                         "the grammar is too large to be followed: %s", g->m.failed);
     free(words);
     vt_matcher_free(m);
     return status;

@@ -33,7 +33,7 @@ static vt_status parse_union(parser *q, parts *out);
 
 static vt_status refuse(const parser *q, const char *why)
 {
-    return vt_fail(q->err, VT_ERR_USAGE, "pattern %.80s: %s, at character %d", q->text, why,
+    return vt_fail(q->err, rx_failure(why), "pattern %.80s: %s, at character %d", q->text, why,
                    (int)(q->p - q->text));
 }
 
@@ -659,7 +659,7 @@ static vt_status add_part(parser *q, branch *b, const parts *x)
         int32_t cap = b->cap ? 2 * b->cap : 16;
         parts *more = realloc(b->part, (size_t)cap * sizeof *more);
         if (!more)
-            return refuse(q, "out of memory");
+            return refuse(q, rx_no_memory);
         b->part = more;
         b->cap = cap;
     }

@@ -42,7 +42,14 @@ void rules_release(rules *g)
 }
 
 /* Makes room for one more of n elements. */
-static bool room(void *array, int32_t n, int32_t *cap, size_t size)
+bool rules_no_memory(rules *g)
+{
+    g->failed = true;
+    g->rx.failed = g->rx.failed ? g->rx.failed : rx_no_memory;
+    return false;
+}
+
+static bool room(rules *g, void *array, int32_t n, int32_t *cap, size_t size)
 {
     void **at = array;
     if (n < *cap)
@@ -50,7 +57,7 @@ static bool room(void *array, int32_t n, int32_t *cap, size_t size)
     int32_t more = *cap ? 2 * *cap : 64;
     void *p = realloc(*at, (size_t)more * size);
     if (!p)
-        return false;
+        return rules_no_memory(g);
     *at = p;
     *cap = more;
     return true;
@@ -59,10 +66,8 @@ static bool room(void *array, int32_t n, int32_t *cap, size_t size)
 symbol rules_new(rules *g, const char *name)
 {
     void *array = g->rule;
-    if (!room(&array, g->n_rules, &g->cap_rules, sizeof *g->rule)) {
-        g->failed = true;
+    if (!room(g, &array, g->n_rules, &g->cap_rules, sizeof *g->rule))
         return g->n_rules;
-    }
     g->rule = array;
     g->rule[g->n_rules++] = (grammar_rule){.name = name, .first = -1, .last = -1, .least = -1};
     return g->n_rules;
@@ -74,7 +79,7 @@ symbol rules_lexeme(rules *g, rx a)
         int32_t n = 2 * a + 64;
         int32_t *more = realloc(g->lexeme_of, (size_t)n * sizeof *more);
         if (!more) {
-            g->failed = true;
+            (void)rules_no_memory(g);
             return -1;
         }
         memset(more + g->n_lexeme_of, 0, (size_t)(n - g->n_lexeme_of) * sizeof *more);
@@ -84,10 +89,8 @@ symbol rules_lexeme(rules *g, rx a)
     if (g->lexeme_of[a])
         return -g->lexeme_of[a];
     void *array = g->lexeme;
-    if (!room(&array, g->n_lexemes, &g->cap_lexemes, sizeof *g->lexeme)) {
-        g->failed = true;
+    if (!room(g, &array, g->n_lexemes, &g->cap_lexemes, sizeof *g->lexeme))
         return -1;
-    }
     g->lexeme = array;
     g->lexeme[g->n_lexemes] = (grammar_lexeme){
         .is = a, .least = rx_least(&g->rx, a), .nullable = rx_at(&g->rx, a)->nullable};
@@ -104,7 +107,7 @@ static bool push_symbol(rules *g, symbol s)
 {
     void *array = g->symbol;
     if (g->n_symbols >= VT_GRAMMAR_MAX_SYMBOLS ||
-        !room(&array, g->n_symbols, &g->cap_symbols, sizeof *g->symbol))
+        !room(g, &array, g->n_symbols, &g->cap_symbols, sizeof *g->symbol))
         return false;
     g->symbol = array;
     g->symbol[g->n_symbols++] = s;
@@ -115,10 +118,8 @@ void rules_add(rules *g, symbol r, const symbol *s, int32_t n)
 {
     void *array = g->alternative;
     int32_t at = g->n_symbols;
-    if (!room(&array, g->n_alternatives, &g->cap_alternatives, sizeof *g->alternative)) {
-        g->failed = true;
+    if (!room(g, &array, g->n_alternatives, &g->cap_alternatives, sizeof *g->alternative))
         return;
-    }
     g->alternative = array;
     for (int32_t i = 0; i < n && !g->failed; i++)
         g->failed = !push_symbol(g, s[i]);
@@ -249,10 +250,9 @@ static int32_t find_left_recursion(rules *g, int32_t root, call *stack)
 vt_status rules_finish(rules *g, symbol root, vt_err *err)
 {
     if (g->rx.failed)
-        return vt_fail(err, VT_ERR_USAGE, "the grammar is too large: %s", g->rx.failed);
+        return vt_fail(err, rx_failure(g->rx.failed), "the grammar is too large: %s", g->rx.failed);
     if (g->failed)
-        return vt_fail(err, VT_ERR_USAGE,
-                       "the grammar is too large: more than %d symbols, or out of memory",
+        return vt_fail(err, VT_ERR_USAGE, "the grammar is too large: more than %d symbols",
                        VT_GRAMMAR_MAX_SYMBOLS);
     g->rest = vt_calloc((size_t)g->n_symbols + 1, sizeof *g->rest);
     if (!g->rest)

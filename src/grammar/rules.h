@@ -54,6 +54,8 @@ bool rules_init(rules *g, vt_arena *arena, char_form form);
 /* Prepares a grammar of JSON for texts that stand in it as they are: sets raw_char and rx.raw. */
 void rules_raw(rules *g);
 void rules_release(rules *g);
+/* Notes that memory has ended. Returns false. */
+bool rules_no_memory(rules *g);
 /* A new rule without alternatives, as a symbol. */
 symbol rules_new(rules *g, const char *name);
 symbol rules_lexeme(rules *g, rx a);

@@ -9,6 +9,8 @@
 
 enum { MAX_NODES = 1 << 22 };
 
+const char rx_no_memory[] = "out of memory";
+
 /* ---- the store ---- */
 
 static rx fail(rx_store *s, const char *why)
@@ -140,7 +142,7 @@ static rx intern(rx_store *s, rx_node *n)
         rx_node *more = s->n < MAX_NODES ? realloc(s->node, 2 * (size_t)s->cap * sizeof *more)
                                          : NULL;
         if (!more)
-            return fail(s, "out of memory");
+            return fail(s, rx_no_memory);
         s->node = more;
         s->cap *= 2;
     }
@@ -156,7 +158,7 @@ static rx intern(rx_store *s, rx_node *n)
     s->slot[at] = s->n++;
     rx made = s->n - 1;
     if (s->n * 2 > s->n_slots && !grow_slots(s))
-        return fail(s, "out of memory");
+        return fail(s, rx_no_memory);
     return made;
 }
 
@@ -241,7 +243,7 @@ static rx cat_strings(rx_store *s, rx a, rx b)
     size_t n = (size_t)x->n + (size_t)y->n;
     char *bytes = malloc(n);
     if (!bytes)
-        return fail(s, "out of memory");
+        return fail(s, rx_no_memory);
     memcpy(bytes, x->data, (size_t)x->n);
     memcpy(bytes + x->n, y->data, (size_t)y->n);
     rx made = rx_string(s, bytes, n);
@@ -495,7 +497,7 @@ rx rx_alt(rx_store *s, const rx *kid, int32_t n)
         made = l.n > 0 ? make_list(s, RX_KIND_ALT, &l) : RX_NOTHING;
     }
     if (l.failed)
-        fail(s, "out of memory");
+        fail(s, rx_no_memory);
     free(l.at);
     return made;
 }
@@ -531,7 +533,7 @@ rx rx_and(rx_store *s, const rx *kid, int32_t n)
     else if (l.n > 0)
         made = make_list(s, RX_KIND_AND, &l);
     if (l.failed)
-        fail(s, "out of memory");
+        fail(s, rx_no_memory);
     free(l.at);
     return made;
 }

@@ -61,6 +61,13 @@ typedef struct rx_node {
 
 enum { RX_LEAST_NONE = -1, RX_LEAST_UNKNOWN = -2 };
 
+/* The text of `failed` where memory has ended, told from limits by its address. */
+extern const char rx_no_memory[];
+static inline vt_status rx_failure(const char *failed)
+{
+    return failed == rx_no_memory ? VT_ERR_MEMORY : VT_ERR_USAGE;
+}
+
 typedef struct rx_store {
     vt_arena *arena; /* borrowed */
     rx_node *node;

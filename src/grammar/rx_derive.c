@@ -41,7 +41,7 @@ static bool has_memo_room(rx_store *s)
 {
     if (s->n_memo * 2 < s->memo_slots || grow_memo(s))
         return true;
-    s->failed = s->failed ? s->failed : "out of memory";
+    s->failed = s->failed ? s->failed : rx_no_memory;
     return false;
 }
 
@@ -58,7 +58,7 @@ static rx derive_list(rx_store *s, const rx_node *x, int byte)
     rx few[64];
     rx *kid = x->n <= 64 ? few : vt_calloc((size_t)x->n, sizeof *kid);
     if (!kid) {
-        s->failed = s->failed ? s->failed : "out of memory";
+        s->failed = s->failed ? s->failed : rx_no_memory;
         return RX_NOTHING;
     }
     const rx *from = x->data;
@@ -462,7 +462,7 @@ int32_t rx_least(rx_store *s, rx a)
             s->failed = s->failed ? s->failed : "it has too many states";
     }
     if (!ok)
-        s->failed = s->failed ? s->failed : "out of memory";
+        s->failed = s->failed ? s->failed : rx_no_memory;
     for (int32_t i = 0; !found && !s->failed && i < q.n; i++)
         s->node[q.node[i]].least = RX_LEAST_NONE;
     free(q.node);

@@ -328,6 +328,8 @@ vt_status schema_rule(compiler *c, schema_set *set, symbol *out)
     if (!set->never)
         TRY(fill_rule(c, set, *out));
     c->level--;
+    if (c->g->rx.failed == rx_no_memory)
+        return vt_fail(c->err, VT_ERR_MEMORY, "out of memory for a schema");
     if (c->g->rx.failed || c->g->failed)
         return schema_refuse(c, NULL, "the schema is too large: %s",
                              c->g->rx.failed ? c->g->rx.failed : "too many symbols");

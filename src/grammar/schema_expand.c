@@ -21,13 +21,13 @@
 static void put(compiler *c, json_t *to, const char *key, json_t *v)
 {
     if (!to || !v || json_object_set_new_nocheck(to, key, v) != 0)
-        c->g->failed = true;
+        (void)rules_no_memory(c->g);
 }
 
 static void push(compiler *c, json_t *list, json_t *v)
 {
     if (!list || !v || json_array_append_new(list, v) != 0)
-        c->g->failed = true;
+        (void)rules_no_memory(c->g);
 }
 
 static json_t *borrow(const json_t *v) { return json_incref((json_t *)(uintptr_t)v); }
@@ -80,7 +80,7 @@ static const json_t *keep(compiler *c, const void *of, schema_making how, json_t
     if (!m || !is) {
         free(m);
         json_decref(is);
-        c->g->failed = true;
+        (void)rules_no_memory(c->g);
         return json_false();
     }
     *m = (schema_made){of, how, is, *list};
@@ -190,7 +190,7 @@ static void not_listed(compiler *c, const json_t *list, json_t *ways)
             push(c, deep[json_is_array(v)], no(c, schema_of_value(c, v)));
     }
     if (!number)
-        c->g->failed = true;
+        (void)rules_no_memory(c->g);
     push(c, ways, of_types(c, TYPE_ANY & ~types));
     if (types & TYPE_NUMBER)
         gaps(c, number, n_numbers, ways);

@@ -122,7 +122,7 @@ rx schema_literal(compiler *c, const char *s, size_t n, char_form form)
     }
     rx made = b.failed ? RX_NOTHING : rx_string(&c->g->rx, b.data ? b.data : "", b.len);
     if (b.failed)
-        c->g->failed = true;
+        (void)rules_no_memory(c->g);
     vt_buf_release(&b);
     return made;
 }

@@ -94,7 +94,7 @@ static rx looks_like_json(compiler *c)
     vt_err why;
     if (pattern_compile(&c->g->rx, pattern, sizeof pattern - 1, CHARS_RAW, true, &made, &why) !=
         VT_OK)
-        c->g->failed = true;
+        (void)rules_no_memory(c->g);
     return made;
 }
 
@@ -148,7 +148,7 @@ static rx plain_names(compiler *c)
     rx made = RX_NOTHING;
     vt_err why;
     if (pattern_compile(&c->g->rx, pattern, strlen(pattern), CHARS_RAW, true, &made, &why) != VT_OK)
-        c->g->failed = true;
+        (void)rules_no_memory(c->g);
     return made;
 }
 

@@ -244,7 +244,7 @@ static rx listed(compiler *c, const object *o, const char *behind)
     if (name)
         some = rx_alt(x, name, o->n);
     else
-        c->g->failed = true;
+        (void)rules_no_memory(c->g);
     free(name);
     return some;
 }

@@ -203,7 +203,7 @@ static seed *make_seed(machine *m, int32_t lexeme, rx character)
     free(g.tail_need);
     if (!ok) {
         seed_free(g.s);
-        m->failed = m->failed ? m->failed : "out of memory";
+        m->failed = m->failed ? m->failed : rx_no_memory;
         return NULL;
     }
     return g.s;

@@ -543,7 +543,7 @@ static split_use *keep(machine *m, split *s)
     split_use *u = vt_calloc(1, sizeof *u + n * sizeof *u->state);
     if (!u) {
         split_unref(s);
-        m->failed = m->failed ? m->failed : "out of memory";
+        m->failed = m->failed ? m->failed : rx_no_memory;
         return NULL;
     }
     u->s = s;
@@ -555,7 +555,7 @@ static split_use *keep(machine *m, split *s)
     if (!idmap_next(&m->kept, hash, &at)) { /* many states may have it; it counts once */
         m->split_bytes += split_bytes(s, m->vocab);
         if (!idmap_put(&m->kept, hash, 1)) {
-            m->failed = m->failed ? m->failed : "out of memory";
+            m->failed = m->failed ? m->failed : rx_no_memory;
             return NULL;
         }
     }
@@ -690,7 +690,7 @@ static split_use *walked(machine *m, int32_t lexer)
     }
     if (!machine_is_well(m) || !made) {
         split_unref(w.s);
-        m->failed = m->failed ? m->failed : "out of memory";
+        m->failed = m->failed ? m->failed : rx_no_memory;
     } else {
         u = keep(m, w.s);
     }

@@ -163,10 +163,7 @@ bool vt_grammar_store_has(vt_grammar_store *s, vt_grammar_kind kind, const char 
 }
 
 /* Returns true for a mistake of the text, which the next request with it has too. */
-static bool is_refusal(const vt_err *why)
-{
-    return why->status == VT_ERR_USAGE && !strstr(why->message, "out of memory");
-}
+static bool is_refusal(const vt_err *why) { return why->status == VT_ERR_USAGE; }
 
 vt_status vt_grammar_store_get(vt_grammar_store *s, vt_grammar_kind kind, const char *text,
                                size_t len, vt_grammar **out, vt_err *err)

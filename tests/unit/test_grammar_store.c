@@ -106,7 +106,7 @@ static void test_store_when_memory_was_short_then_the_text_is_compiled_again(voi
     (void)state;
     vt_grammar *g = NULL;
     vt_err err = {0};
-    const vt_err why = {VT_ERR_USAGE, "the grammar is too large: out of memory"};
+    const vt_err why = {VT_ERR_MEMORY, "the grammar is too large: out of memory"};
     vt_grammar_store_refuse(store, VT_GRAMMAR_REGEX, "b+", 2, &why);
     assert_int_equal(get(VT_GRAMMAR_REGEX, "b+", &g, &err), VT_OK);
     vt_grammar_unref(g);

@@ -491,7 +491,7 @@ static vt_status one_step(vt_engine *e, bool *idle, vt_err *err)
     engine_publish_all(e, NULL); /* deadlines and aborts end sequences without a step's result */
     publish_stats(e);
     *idle = e->n_flight == 0 && vt_sched_idle(&e->sched);
-    if (!f.plan && e->n_flight == 0 && e->sched.n_masked > 0)
+    if (!f.plan && e->n_flight == 0 && e->sched.n_masked > 0 && !e->config.alone)
         await_masks(e);
     if (*idle && f.begin_ns < e->ended_ns)
         sample_machine(e, true);

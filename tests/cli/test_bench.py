@@ -259,7 +259,7 @@ def test_explain_reads_another_machines_env():
     fails(2, ["has no GPU", "cuda"], "explain", "-m", DUMMY, "--device", "cuda", "--hardware", d + "/good.json")
     fails(1, "none.json", "explain", "-m", DUMMY, "--hardware", d + "/none.json")
     for name, value, says in (("text.json", "no JSON", "not valid JSON"), ("empty.json", {}, "cpu and roofs"),
-                              ("list.json", [], "not an object")):
+                              ("list.json", [], "an object was expected")):
         fails(1, [name, says], "explain", "-m", DUMMY, "--hardware", file(name, value))
         fails(1, [name, says], "bench", "simulate", "-m", DUMMY, "--hardware", d + "/" + name, "--trace", d + "/" + name)
     shutil.rmtree(d)

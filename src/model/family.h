@@ -128,6 +128,16 @@ typedef struct vt_family_shape {
  * "mtp."; as its next layer. In GGUF files it is the next layer. */
 typedef enum vt_mtp_form { VT_MTP_NONE, VT_MTP_BESIDE, VT_MTP_NEXT_LAYER } vt_mtp_form;
 
+/* The form in which folders hold the experts of a layer, if all gates and ups are one tensor and
+ * all downs another. Shapes are those of one expert's. */
+typedef enum vt_transposed {
+    VT_TRANSPOSED_NOT,     /* [2 ffn, hidden], gate's rows before up's, and [hidden, ffn] */
+    VT_TRANSPOSED_IN_TURN, /* [hidden, 2 ffn], a column of gate and one of up in turn, and [ffn,
+                              hidden], with biases; or blocks and scales of MXFP4 */
+    VT_TRANSPOSED_HALVES,  /* [hidden, 2 ffn], gate's columns before up's, and [ffn, hidden]; or as
+                              they are if not transposed, which shapes tell */
+} vt_transposed;
+
 struct vt_family {
     const char *name;            /* vt_arch.family */
     const char *gguf;            /* general.architecture; NULL: no files have it for such models */
@@ -144,8 +154,7 @@ struct vt_family {
     uint8_t norms;                 /* of every layer; 0: VT_NORM_BEFORE */
     bool experts;                  /* in every layer, unless it says otherwise */
     bool experts_by_file;          /* some models have experts, as their files say */
-    /* folders: experts are [in, out] with gate and up in turn, or blocks and scales of MXFP4 */
-    bool experts_transposed;
+    vt_transposed experts_transposed;
     /* folders: what each expert's matrices are called, gate, up and down; NULL: as usual */
     const char *hf_experts, *hf_projection[3];
     const char *hf_fused[2];   /* likewise all experts' gate and up together, and their down */

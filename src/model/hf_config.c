@@ -500,7 +500,7 @@ static vt_status read_quantisation(hf_reader *c)
         return VT_OK;
     TRY(vt_check_object(c->path, "quantization_config", q, c->err));
     TRY(vt_read_str(c->path, q, "quant_method", true, &method, c->err));
-    if (strcmp(method, "mxfp4") == 0 && c->family->experts_transposed)
+    if (strcmp(method, "mxfp4") == 0 && c->family->experts_transposed == VT_TRANSPOSED_IN_TURN)
         return VT_OK;
     TRY(int4_read_config(c->path, q, method, &c->extra->int4, c->err));
     if (c->extra->int4.kind != INT4_NONE)

@@ -11,7 +11,7 @@
  * experts of a layer become one tensor with a pointer to each matrix, wherever they lie in the
  * files: no weight is copied, and none is read while loading but for FP8 scales, which are copied
  * together and checked for NaN. Packed 4-bit matrices are made anew where weights are wanted
- * (int4/int4.h).
+ * (int4/int4.h), and experts that files hold transposed are copied (folder/turned.h).
  *
  * The folder is written by a stranger: each JSON file has a limit. Small ones are read by jansson
  * (1 MiB: 80 MB of memory at worst), long ones by the flat parser.
@@ -31,11 +31,11 @@
 #include "model/eagle.h"
 #include "model/family.h"
 #include "model/folder/text.h"
+#include "model/folder/turned.h"
 #include "model/hf_config.h"
 #include "model/int4/int4.h"
 #include "model/latent.h"
 #include "model/mtp.h"
-#include "model/transposed.h"
 #include "model/pooled.h"
 #include "text/tokenizer/tokenizer.h"
 
@@ -323,117 +323,20 @@ static vt_status take_fused_experts(loader *l, int32_t layer, bool *found)
     return VT_OK;
 }
 
-/* *out = a tensor of a layer's experts, of this rank, with a matrix or a row for each one. Where
- * the file has none it is an error, or NULL if it may be missing. */
-static vt_status take_of_experts(loader *l, int32_t layer, const char *what, int32_t rank,
-                                 bool required, const vt_tensor **out)
+/* For folder/turned.h: takes the tensor of this name; NULL: the files have none. */
+static const vt_tensor *take_named(void *of, const char *name)
 {
-    char name[EXPERT_NAME];
-    folder_source *s = l->src;
-    snprintf(name, sizeof name, "model.layers.%d.mlp.experts.%s", layer, what);
+    folder_source *s = ((loader *)of)->src;
     int64_t i = find_in_files(s, name);
-    *out = NULL;
-    if (i < 0 && required)
-        return vt_fail(l->err, VT_ERR_MODEL, "%s: tensor %s is missing", l->folder, name);
     if (i < 0)
-        return VT_OK;
-    const vt_tensor *t = own_at(s, i);
-    if (t->rank != rank || t->dim[0] != l->m->arch.n_experts)
-        return vt_fail(l->err, VT_ERR_MODEL,
-                       "%s: tensor %s has rank %d and first dimension %lld; rank %d and %d were "
-                       "expected",
-                       l->folder, name, t->rank, (long long)t->dim[0], rank, l->m->arch.n_experts);
+        return NULL;
     s->absorbed[i] = 1;
-    *out = t;
-    return VT_OK;
+    return own_at(s, i);
 }
 
-/* Makes projection p of a layer's experts from blocks of MXFP4 and their scales. */
-static vt_status turn_blocks(loader *l, int32_t layer, int p, const vt_tensor *blocks)
+static vt_status add_named(void *of, const char *name, vt_tensor t)
 {
-    const vt_tensor *scales;
-    int64_t parts = p < 2 ? 2 : 1, n = blocks->dim[0], all = blocks->dim[1], rows = all / parts;
-    int64_t across = blocks->dim[2];
-    TRY(take_of_experts(l, layer, p < 2 ? "gate_up_proj_scales" : "down_proj_scales", 3, true,
-                        &scales));
-    if (blocks->dtype != VT_U8 || scales->dtype != VT_U8 || blocks->dim[3] != 16 ||
-        all % parts != 0 || scales->dim[1] != all || scales->dim[2] != across)
-        return vt_fail(l->err, VT_ERR_MODEL,
-                       "%s: tensors %s and %s are no blocks of MXFP4 and their scales", l->folder,
-                       blocks->name, scales->name);
-    vt_tensor t = {
-        .dtype = VT_MXFP4, .rank = 3, .dim = {n, rows, 32 * across}, .row_stride = 32 * across};
-    size_t each = (size_t)(rows * vt_dtype_row_bytes(VT_MXFP4, 32 * across));
-    t.data = vt_arena_alloc(&l->m->arena, (size_t)n, each);
-    if (!t.data)
-        return no_memory(l);
-    for (int64_t e = 0; e < n; e++)
-        model_mxfp4_rows((const uint8_t *)blocks->data + e * all * across * 16,
-                         (const uint8_t *)scales->data + e * all * across, across, p < 2 ? p : 0,
-                         parts, rows, (uint8_t *)t.data + (size_t)e * each);
-    return add_stack(l, layer, p, "", t);
-}
-
-/* Makes projection p of a layer's experts from matrices [in, out]. */
-static vt_status turn_floats(loader *l, int32_t layer, int p)
-{
-    const vt_tensor *from;
-    int64_t parts = p < 2 ? 2 : 1;
-    TRY(take_of_experts(l, layer, p < 2 ? "gate_up_proj" : "down_proj", 3, true, &from));
-    int64_t n = from->dim[0], in = from->dim[1], all = from->dim[2], rows = all / parts;
-    int64_t bytes = vt_dtype_get(from->dtype)->bytes;
-    if ((from->dtype != VT_F32 && from->dtype != VT_F16 && from->dtype != VT_BF16) ||
-        all % parts != 0)
-        return vt_fail(l->err, VT_ERR_UNSUPPORTED,
-                       "%s: tensor %s has type %s; F32, F16 or BF16, or blocks of MXFP4, were "
-                       "expected",
-                       l->folder, from->name, vt_dtype_get(from->dtype)->name);
-    vt_tensor t = {.dtype = from->dtype, .rank = 3, .dim = {n, rows, in}, .row_stride = in};
-    size_t each = (size_t)(rows * in * bytes);
-    t.data = vt_arena_alloc(&l->m->arena, (size_t)n, each);
-    if (!t.data)
-        return no_memory(l);
-    for (int64_t e = 0; e < n; e++)
-        model_columns_to_rows((const char *)from->data + e * in * all * bytes, in, all,
-                              p < 2 ? p : 0, parts, rows, bytes, (char *)t.data + (size_t)e * each);
-    return add_stack(l, layer, p, "", t);
-}
-
-/* Makes the biases of gate and of up from those of both, which stand in turn. */
-static vt_status turn_biases(loader *l, int32_t layer)
-{
-    const vt_tensor *from;
-    char name[EXPERT_NAME];
-    TRY(take_of_experts(l, layer, "gate_up_proj_bias", 2, true, &from));
-    int64_t n = from->dim[0], rows = from->dim[1] / 2, bytes = vt_dtype_get(from->dtype)->bytes;
-    for (int p = 0; p < 2; p++) {
-        vt_tensor t = vt_tensor_2d(vt_arena_alloc(&l->m->arena, (size_t)(n * rows), (size_t)bytes),
-                                   from->dtype, n, rows);
-        if (!t.data)
-            return no_memory(l);
-        for (int64_t e = 0; e < n; e++)
-            model_columns_to_rows((const char *)from->data + e * from->dim[1] * bytes, 1,
-                                  from->dim[1], p, 2, rows, bytes,
-                                  (char *)t.data + e * rows * bytes);
-        snprintf(name, sizeof name, "model.layers.%d.mlp.experts.%s_bias", layer, projection[p]);
-        TRY(add_tensor(l, name, t));
-    }
-    return VT_OK;
-}
-
-/* Makes a layer's experts of a family whose folders hold them transposed. They are copied. */
-static vt_status turn_experts(loader *l, int32_t layer)
-{
-    for (int p = 0; p < 3; p++) {
-        const vt_tensor *blocks;
-        TRY(take_of_experts(l, layer, p < 2 ? "gate_up_proj_blocks" : "down_proj_blocks", 4, false,
-                            &blocks));
-        if (blocks)
-            TRY(turn_blocks(l, layer, p, blocks));
-        else
-            TRY(turn_floats(l, layer, p));
-    }
-    return turn_biases(l, layer);
+    return add_tensor(of, name, t);
 }
 
 /* ---- latent attention ---- */
@@ -492,14 +395,16 @@ static vt_status make_tensors(loader *l)
         return no_memory(l);
     for (int64_t i = 0; i < s->set->n_tensors; i++)
         s->absorbed[i] = int4_took(s->int4, i);
+    const folder_turner turner = {
+        .m = l->m, .of = l, .take = take_named, .add = add_named, .err = l->err};
     for (int32_t i = 0; i < a->n_layers && a->n_experts; i++) {
-        bool fused = l->m->family->experts_transposed;
-        if (fused)
-            TRY(turn_experts(l, i));
-        else if (l->m->layer[i].ffn == VT_BLOCK_EXPERTS)
+        bool fused = false, experts = l->m->layer[i].ffn == VT_BLOCK_EXPERTS;
+        if (experts && l->m->family->experts_transposed)
+            TRY(folder_turn_experts(&turner, i, &fused));
+        if (experts && !fused)
             TRY(take_fused_experts(l, i, &fused));
         for (int p = a->activation == VT_ACT_RELU2; p < 3 && !fused; p++) /* some have no gate */
-            if (l->m->layer[i].ffn == VT_BLOCK_EXPERTS)
+            if (experts)
                 TRY(stack_experts(l, i, p));
     }
     for (int32_t i = 0; i < a->n_layers; i++)

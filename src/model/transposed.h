@@ -1,4 +1,5 @@
-/* Experts as gpt-oss' folders hold them, made into matrices [out, in] of a type that rows read. */
+/* Experts as folders of gpt-oss and Qwen3-VL hold them, made into matrices [out, in] of a type that
+ * rows read. */
 #ifndef VT_MODEL_TRANSPOSED_H
 #define VT_MODEL_TRANSPOSED_H
 

@@ -169,6 +169,81 @@ def test_kimi_linear_as_transformers_saves_it():
         assert farthest("kimi-linear-channels", folder) <= BOUND
 
 
+def transposed(tensor):
+    """A BF16 tensor [n, rows, columns] as [n, columns, rows]."""
+    kind, (n, rows, columns), data = tensor
+    x = struct.unpack(f"<{n * rows * columns}H", data)
+    return kind, [n, columns, rows], struct.pack(f"<{len(x)}H", *(
+        x[(e * rows + r) * columns + c] for e in range(n) for c in range(columns) for r in range(rows)))
+
+
+def experts_of(ffn, form):
+    """A folder's tensors of experts of two layers: "transposed", as "saved" by transformers, each one "apart"."""
+    out, draw = {}, random.Random(ffn)
+    for layer in range(2):
+        at = f"model.language_model.layers.{layer}.mlp.experts."
+        both = {n: ("BF16", [5, rows, columns], struct.pack(f"<{5 * rows * columns}H", *(
+            draw.choice((0x3c00, 0xbe00, 0x3d80, 0xbe4c, 0x3e9a)) for _ in range(5 * rows * columns))))
+                for n, rows, columns in (("gate_up_proj", 2 * ffn, 40), ("down_proj", 40, ffn))}
+        if form != "apart":
+            out |= {at + n: transposed(t) if form == "transposed" else t for n, t in both.items()}
+            continue
+        half = ffn * 40 * 2
+        for e in range(5):
+            for i, n in enumerate(("gate_proj", "up_proj")):
+                out[f"{at}{e}.{n}.weight"] = "BF16", [ffn, 40], both["gate_up_proj"][2][(2 * e + i) * half:][:half]
+            out[f"{at}{e}.down_proj.weight"] = "BF16", [40, ffn], both["down_proj"][2][e * half:][:half]
+    return out
+
+
+def with_experts(to, ffn, tensors):
+    """A copy of a tiny Qwen3-VL with these experts."""
+    folder = renamed("qwen3vlmoe-transposed", to, lambda n: None if ".mlp.experts." in n else n)
+    config, path = (os.path.join(folder, n) for n in ("config.json", "model.safetensors"))
+    write_tensors(path, read_tensors(path) | tensors)
+    said = json.load(open(config, encoding="utf-8"))
+    said["text_config"]["moe_intermediate_size"] = ffn
+    json.dump(said, open(config, "w", encoding="utf-8"))
+    return folder
+
+
+def test_qwen3_vl_has_its_experts_in_any_form():
+    """experts [in, out] as published, [out, in] as transformers saves them, and each apart compute the same; in the second and third
+    case gate and up, or down, are square, and the other tensor tells the form"""
+    for ffn in (12, 20, 40):
+        with tempfile.TemporaryDirectory() as d:
+            got = [ok("score", "-q", "--json", "--tokens", "1,2,3,4,5,6,7,8", *ENOUGH, "-m",
+                      with_experts(os.path.join(d, form), ffn, experts_of(ffn, form))).json["logprobs"][1:]
+                   for form in ("transposed", "saved", "apart")]
+        same(got[0], got[2])
+        same(got[1], got[2])
+        assert max(got[0]) - min(got[0]) > 0.5, got[0]
+
+
+def test_qwen3_vl_whose_experts_have_another_shape_is_refused():
+    """the folder, the tensor, its shape and those expected are told"""
+    at = "model.language_model.layers.1.mlp.experts."
+    for form, name, shape, says in (
+            ("transposed", "gate_up_proj", [5, 20, 48], "has shape [5, 20, 48]; [5, 40, 24] or [5, 24, 40] was expected"),
+            ("transposed", "gate_up_proj", [5, 24, 40], "down_proj has shape [5, 12, 40]; [5, 40, 12] was expected"),
+            ("transposed", "down_proj", [5, 40, 12], "has shape [5, 40, 12]; [5, 12, 40] was expected"),
+            ("saved", "down_proj", [5, 12, 40], "has shape [5, 12, 40]; [5, 40, 12] was expected"),
+            ("transposed", "gate_up_proj", [4, 50, 24], "has rank 3 and first dimension 4; rank 3 and 5 were expected"),
+            ("saved", "down_proj", [5, 480], "has rank 2 and first dimension 5; rank 3 and 5 were expected"),
+            ("transposed", "down_proj", None, "is missing")):
+        with tempfile.TemporaryDirectory() as d:
+            tensors = experts_of(12, form)
+            kind, _, data = tensors.pop(at + name)
+            if shape:
+                tensors[at + name] = kind, shape, data
+            folder = with_experts(os.path.join(d, "m"), 12, tensors)
+            tensor = "layers.1.mlp.experts." + ("down_proj" if "down_proj" in says else name)
+            fails(1, [folder, tensor, says], "score", "--tokens", "1,2", "-m", folder)
+    with tempfile.TemporaryDirectory() as d:
+        eight = {n: ("F8_E4M3", s, b[::2]) for n, (_, s, b) in experts_of(12, "transposed").items()}
+        fails(1, "has type FP8_E4M3; F32, F16 or BF16 were expected", "score", "--tokens", "1,2", "-m", with_experts(os.path.join(d, "m"), 12, eight))
+
+
 def test_packed_matrices_that_are_read_while_a_model_is_loaded():
     """key heads are copied and latents' heads split when a folder is opened: 4-bit codes are unpacked before"""
     latents = random.Random(1).choices((0x3dcc, 0xbdcc, 0x3e4c, 0xbe4c), k=(32 + 6) * 28)  # 0.1 and 0.2 in BF16, of either sign

@@ -346,6 +346,7 @@ static void test_logits_of_fixtures_of_odd_sizes_equal_transformers(void **state
         "olmo3-windows-yarn",    "phi3-longrope",        "qwen2-gqa7",
         "qwen2-window",          "qwen3-gqa2",           "qwen3-gqa5-yarn",
         "qwen3moe-raw",          "hunyuanmoe-shared",    "qwen3vl-nested",
+        "qwen3vlmoe-transposed", "qwen3vlmoe-saved",
     };
 #ifdef VT_SANITIZE /* the kernels are not sanitized, and the host's side is much the same */
     enum { EVERY = 3 };

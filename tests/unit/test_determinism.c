@@ -86,6 +86,7 @@ static const model_case models[] = {
     {"gemma4-per-layer", 1, true},
     {"mistral3-nested", 1, true},
     {"qwen3vl-nested", 1, true},
+    {"qwen3vlmoe-transposed", 1, true},
 };
 
 enum { REQUESTS = 12, SAMPLES = 2, TOKENS = 24, PROMPT = 150, FAMILIES = 3, STOPS = 60 };

@@ -384,6 +384,10 @@ static void test_logits_of_families_with_a_knob_or_two_equal_transformers(void *
         FOLDER("mistral3-nested"),
         FOLDER("qwen3vl-nested"),
         {"qwen3vl-nested-BF16.gguf", "qwen3vl-nested/golden.bin", false, VT_F32, 0, 0},
+        FOLDER("qwen3vlmoe-transposed"),
+        FOLDER("qwen3vlmoe-saved"),
+        {"qwen3vlmoe-transposed-BF16.gguf", "qwen3vlmoe-transposed/golden.bin", false, VT_F32, 0,
+         0},
     };
     run_cases(cases, sizeof cases / sizeof *cases);
 }

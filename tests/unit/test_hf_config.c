@@ -185,6 +185,46 @@ static void test_config_of_qwen3_vl_has_a_plain_rope(void **state)
     }
 }
 
+/* The same with experts, whose weights are rescaled whatever the file says. As published, and as
+ * transformers saves it. */
+static void test_config_of_qwen3_vl_with_experts_rescales_their_weights(void **state)
+{
+    (void)state;
+#define VL_MOE(more)                                                                     \
+    "{\"model_type\": \"qwen3_vl_moe\", \"vision_config\": {}, \"text_config\": {" SHAPE \
+    "\"model_type\": \"qwen3_vl_moe_text\", \"num_hidden_layers\": 4, "                  \
+    "\"num_experts_per_tok\": 2, \"moe_intermediate_size\": 24" more "}}"
+    static const struct {
+        const char *config, *dense;
+        double base;
+    } row[] = {
+        {VL_MOE(", \"num_experts\": 6, \"norm_topk_prob\": true, \"rope_theta\": 5000000, "
+                "\"decoder_sparse_step\": 1, \"mlp_only_layers\": [], \"rope_scaling\": "
+                "{\"mrope_interleaved\": true, \"mrope_section\": [24, 20, 20], \"rope_type\": "
+                "\"default\"}"),
+         "0000", 5e6},
+        {VL_MOE(", \"num_local_experts\": 6, \"mlp_only_layers\": [2]"), "0010", 5e5},
+        {VL_MOE(", \"num_local_experts\": 6, \"decoder_sparse_step\": 2"), "1010", 5e5},
+    };
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+        vt_model *m = read_config(row[i].config);
+        assert_string_equal(m->arch.family, "qwen3_vl_moe");
+        assert_true(m->arch.n_experts == 6 && m->arch.n_experts_used == 2);
+        assert_int_equal(m->arch.expert_ffn, 24);
+        assert_true(m->arch.norm_topk && m->arch.rope[0].base == row[i].base);
+        assert_int_equal(m->arch.rope[0].scaling, VT_ROPE_PLAIN);
+        for (int32_t k = 0; k < 4; k++)
+            assert_int_equal(m->layer[k].ffn == VT_BLOCK_FFN, row[i].dense[k] == '1');
+        vt_model_free(m);
+    }
+    expect_refused(VL_MOE(", \"num_experts\": 6, \"norm_topk_prob\": false"),
+                   "\"norm_topk_prob\" is false; true is supported for qwen3_vl_moe_text");
+    expect_refused(VL_MOE(""), "\"num_local_experts\" is missing");
+    expect_refused(VL_MOE(", \"num_experts\": 6, \"quantization_config\": {\"quant_method\": "
+                          "\"mxfp4\"}"),
+                   "\"quant_method\" mxfp4 is not supported");
+}
+
 /* Keys of Qwen3-Next: those of Qwen3.5 with experts, and of Qwen3 with some dense layers. */
 static void test_config_of_qwen3_next_says_which_layers_are_dense(void **state)
 {
@@ -779,6 +819,7 @@ int main(void)
         cmocka_unit_test(test_config_of_experts_says_which_layers_have_them),
         cmocka_unit_test(test_config_of_delta_rules_says_which_layers_have_them),
         cmocka_unit_test(test_config_of_qwen3_vl_has_a_plain_rope),
+        cmocka_unit_test(test_config_of_qwen3_vl_with_experts_rescales_their_weights),
         cmocka_unit_test(test_config_of_qwen3_next_says_which_layers_are_dense),
         cmocka_unit_test(test_config_of_kimi_linear_is_read_or_its_key_is_named),
         cmocka_unit_test(test_config_of_lfm2_says_which_layers_convolve),

@@ -234,6 +234,7 @@ static void test_whole_experts_when_guarded_then_they_add_up_to_the_whole(void *
         "qwen3moe",
         "qwen3moe-quantised",
         "gpt-oss", /* biases of experts, which their rank adds */
+        GOLDEN "qwen3vlmoe-transposed",
         GOLDEN "gpt-oss-sinks",
         GOLDEN "glm4moe-groups", /* a shared expert */
         GOLDEN "qwen35moe-outer-BF16.gguf",

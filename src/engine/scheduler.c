@@ -498,6 +498,8 @@ static void end_seq(vt_sched *s, vt_seq *q, vt_end_reason end)
         stop_running(s, q, true);
     else if (q->state == VT_SEQ_QUEUED)
         list_remove(s->queue, &s->n_queue, q);
+    else
+        vt_constrained_unwanted(q->constrained);
     q->state = VT_SEQ_DONE;
     q->end = (uint8_t)end;
     q->req->n_live--;

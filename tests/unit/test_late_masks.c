@@ -14,6 +14,7 @@ typedef struct slow_rules {
     bool refuses;     /* take fails there instead */
     bool hurried, late;
     int32_t n, n_calls, n_late, n_freed;
+    int32_t n_calm; /* calls that were not in a hurry */
     int32_t *gate; /* atomic: calls that are not in a hurry wait until it is 0; NULL: they do not */
 } slow_rules;
 
@@ -21,6 +22,7 @@ static bool breaks_off(slow_rules *u, int32_t every)
 {
     u->late = u->hurried && every > 0 && ++u->n_calls % every == 0;
     u->n_late += u->late;
+    u->n_calm += !u->hurried;
     while (!u->hurried && u->gate && __atomic_load_n(u->gate, __ATOMIC_ACQUIRE))
         sched_yield();
     return u->late;
@@ -238,6 +240,34 @@ static void test_abort_while_a_mask_is_made_ends_at_once(void **state)
     }
 }
 
+/* Behind the mask that is being made: nobody wants it any more. */
+static void test_abort_while_a_mask_waits_leaves_it_unmade(void **state)
+{
+    (void)state;
+    fixture f;
+    int32_t gate = 1;
+    slow_rules rules[2] = {{.step = 15, .every = 2}, {.step = 15, .every = 2}};
+    vt_request_id id[2];
+    memset(with, 0, sizeof with);
+    open_engine(&f, true, false, (vt_drafter){0}, false);
+    for (int i = 0; i < 2; i++) {
+        vt_request_params p = sampled(&with[i], (uint64_t)i);
+        id[i] = submit_slow(&f, &p, &rules[i]);
+    }
+    rules[0].gate = rules[1].gate = &gate;
+    while (late_masks(&f) < 2)
+        step(&f);
+    int32_t calm = rules[1].n_calm;
+    vt_engine_abort(f.engine, id[1]);
+    step(&f);
+    __atomic_store_n(&gate, 0, __ATOMIC_RELEASE);
+    run_all(&f);
+    assert_int_equal(rules[1].n_calm, calm);
+    assert_true(rules[0].n_calm > 1 && rules[1].n_freed == 1);
+    assert_int_equal(with[1].finish, VT_FINISH_ABORT);
+    fixture_close(&f);
+}
+
 static void test_deadline_holds_while_a_mask_is_made(void **state)
 {
     (void)state;
@@ -293,6 +323,7 @@ int main(void)
         cmocka_unit_test(test_late_mask_that_allows_nothing_ends_the_sequence_behind_its_tokens),
         cmocka_unit_test(test_others_go_on_while_a_mask_is_made),
         cmocka_unit_test(test_abort_while_a_mask_is_made_ends_at_once),
+        cmocka_unit_test(test_abort_while_a_mask_waits_leaves_it_unmade),
         cmocka_unit_test(test_deadline_holds_while_a_mask_is_made),
         cmocka_unit_test(test_engine_that_is_freed_while_masks_are_made_ends_all_sequences),
     };

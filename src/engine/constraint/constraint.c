@@ -87,8 +87,15 @@ vt_follow vt_constrained_follow(vt_constrained *c, int32_t token, bool masked)
     return is_late(c) ? VT_FOLLOW_LATE : VT_FOLLOW_ENDS;
 }
 
+void vt_constrained_unwanted(vt_constrained *c)
+{
+    __atomic_store_n(&c->unwanted, true, __ATOMIC_RELAXED);
+}
+
 void vt_constrained_finish(vt_constrained *c)
 {
+    if (__atomic_load_n(&c->unwanted, __ATOMIC_RELAXED))
+        return;
     hurry(c, false);
     if (c->late_token < 0 || take(c, c->late_token))
         made(c, make_mask(c, 0));

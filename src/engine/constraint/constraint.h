@@ -72,9 +72,10 @@ typedef struct vt_constrained {
     vt_end_reason end; /* of the last vt_constrained_follow or _finish */
     /* of a call that was broken off */
     int32_t late_token;               /* to take before the mask is made; -1: none */
-    int64_t late_at_ns;               /* when it was broken off, by the engine\'s clock */
-    struct vt_constrained *next_late; /* late_masks.c */
-    void *owner;                      /* likewise */
+    int64_t late_at_ns;               /* when it was broken off, by the engine's clock */
+    bool unwanted;                    /* atomic: the sequence has ended meanwhile */
+    struct vt_constrained *next_late; /* in a list of late_masks.c, */
+    void *owner;                      /* which gives this back with the mask */
 } vt_constrained;
 
 /* Begins with the mask of row 0, however long it takes; from then on calls are in a hurry. False:
@@ -93,8 +94,11 @@ typedef enum vt_follow {
 /* The sequence goes on with a token. With `masked` the mask of row 0 is made behind it. */
 vt_follow vt_constrained_follow(vt_constrained *c, int32_t token, bool masked);
 /* Does what vt_constrained_follow has broken off, and the mask of row 0 with it, however long that
- * takes. Any thread; until vt_constrained_finished no other call for the sequence is made. */
+ * takes. Any thread; until vt_constrained_finished no call for the sequence is made but
+ * vt_constrained_unwanted. */
 void vt_constrained_finish(vt_constrained *c);
+/* The sequence has ended: vt_constrained_finish does nothing unless it has begun. */
+void vt_constrained_unwanted(vt_constrained *c);
 /* Counts the mask, for which no step has waited. VT_FOLLOWS or VT_FOLLOW_ENDS. */
 vt_follow vt_constrained_finished(vt_constrained *c);
 /* The mask of row i as vt_sample_row's; NULL: all tokens may come. */

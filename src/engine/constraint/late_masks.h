@@ -11,10 +11,11 @@
 
 typedef struct vt_late_masks vt_late_masks;
 
-/* `made` is called by the thread for each mask; the thread begins with the first of them. Where it
- * is NULL there is no thread, and masks are made as they are given. NULL: out of memory. */
-vt_late_masks *vt_late_masks_new(void (*made)(void *user), void *user);
-/* All that were given have been taken. May be NULL. */
+/* `tell` is called by the thread for each mask that is made; the thread begins with the first of
+ * them. Where it is NULL there is no thread, and masks are made as they are given. Returns NULL if
+ * memory has ended. */
+vt_late_masks *vt_late_masks_new(void (*tell)(void *user), void *user);
+/* All that were given have been taken. Here and in the last two calls l may be NULL. */
 void vt_late_masks_free(vt_late_masks *l);
 /* Has a mask made that vt_constrained_follow has broken off. Where no thread can be had it is made
  * at once. `owner` is what take returns. */

@@ -47,21 +47,12 @@ static vt_status from_vl_config(hf_reader *c)
     return read_config(c);
 }
 
+#define QWEN3_30B_A3B                                                                              \
+    .head_dim = 128, .vocab = 151936, .eps = 1e-6f, .n_layers = 48, .hidden = 2048, .n_heads = 32, \
+    .n_kv_heads = 4, .ffn = 6144, .n_experts = 128, .n_experts_used = 8, .expert_ffn = 768
+
 static const vt_family_shape shapes[] = {
-    {.name = "qwen3-30b-a3b",
-     .head_dim = 128,
-     .vocab = 151936,
-     .max_context = 40960,
-     .rope_base = 1e6,
-     .eps = 1e-6f,
-     .n_layers = 48,
-     .hidden = 2048,
-     .n_heads = 32,
-     .n_kv_heads = 4,
-     .ffn = 6144,
-     .n_experts = 128,
-     .n_experts_used = 8,
-     .expert_ffn = 768},
+    {QWEN3_30B_A3B, .name = "qwen3-30b-a3b", .max_context = 40960, .rope_base = 1e6},
     {.name = NULL},
 };
 
@@ -78,20 +69,7 @@ const vt_family vt_family_qwen3_moe = {.name = "qwen3_moe",
                                        .from_config = from_config};
 
 static const vt_family_shape vl_shapes[] = {
-    {.name = "qwen3-vl-30b-a3b",
-     .head_dim = 128,
-     .vocab = 151936,
-     .max_context = 262144,
-     .rope_base = 5e6,
-     .eps = 1e-6f,
-     .n_layers = 48,
-     .hidden = 2048,
-     .n_heads = 32,
-     .n_kv_heads = 4,
-     .ffn = 6144,
-     .n_experts = 128,
-     .n_experts_used = 8,
-     .expert_ffn = 768},
+    {QWEN3_30B_A3B, .name = "qwen3-vl-30b-a3b", .max_context = 262144, .rope_base = 5e6},
     {.name = NULL},
 };
 

@@ -166,13 +166,14 @@ static inline bool machine_has_worked(const machine *m)
     int64_t all = m->hurried ? m->hurried_steps : MACHINE_CALL_STEPS;
     return m->g.rx.fuel != all || m->failed;
 }
-/* Ends a call. True: it was broken off, and the machine can be called again. */
+/* Ends a call. Returns true if it was broken off: then m->failed is taken back, and the machine can
+ * be called again. */
 bool machine_is_late(machine *m);
 /* Takes a lock that grammars share. False: others have it, and the call is hurried; m->failed. */
 bool machine_lock(machine *m, pthread_mutex_t *lock);
-/* False: m->failed, perhaps because an expression could not be made. To be asked before anything
- * is kept for later calls. */
+/* Sets m->failed where an expression could not be made. Returns false if it is set. */
 bool machine_note_failure(machine *m);
+/* Returns true if nothing has failed in this call: asked before anything is kept for later ones. */
 static inline bool machine_is_well(machine *m)
 {
     return (!m->failed && !m->g.rx.failed) || machine_note_failure(m);

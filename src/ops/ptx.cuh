@@ -76,6 +76,24 @@ INLINE uint4 load_weights16(const void *p)
     return v;
 }
 
+// Past L1, which may hold an older value. For what a kernel reads before pdl_wait(): the kernel in front called
+// pdl_go() behind its own wait, and a kernel before that one wrote this.
+INLINE i32 load_from_l2(const i32 *p)
+{
+    u32 v;
+    asm volatile("ld.global.cg.u32 %0, [%1];" : "=r"(v) : "l"(p) : "memory");
+    return (i32)v;
+}
+INLINE uint4 load16_from_l2(const void *p)
+{
+    uint4 v;
+    asm volatile("ld.global.cg.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+                 : "l"(p)
+                 : "memory");
+    return v;
+}
+
 // Brings the line of p into L2. The value is not read, so a kernel may call this before pdl_wait().
 INLINE void prefetch_l2(const void *p) { asm volatile("prefetch.global.L2 [%0];" ::"l"(p)); }
 

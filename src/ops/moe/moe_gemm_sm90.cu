@@ -14,15 +14,17 @@
 // Grid: one CTA of 384 threads an SM; items are drawn from a ticket, because their sizes differ. The groups of rows of
 // a tile are neighbours: its slots, and the weights of an expert with several tiles, come from L2.
 //
-//   warpgroup 0      warp 0 draws the items, one ahead, tells them to the others, and brings their weights by TMA. The
+//   warpgroup 0      warp 3 draws the items, one ahead, tells them to the others, and brings their weights by TMA. The
 //                    others bring the slots' rows. IN_ORDER: they lie in the order of the slots (h; or x, copied by
-//                    moe_gather.cu), and warp 1 brings them by TMA, in boxes of 32 rows. Otherwise warps 1 to 3 copy
+//                    moe_gather.cu), and warp 0 brings them by TMA, in boxes of 32 rows. Otherwise warps 0 to 2 copy
 //                    them by cp.async from where they lie. Both come in steps of 64 columns, in two rings: the
 //                    weights come from DRAM, so their ring is deeper.
 //   warpgroups 1, 2  64 weight rows each. UP: a box of TMA has 8 gate rows, then their 8 up rows, and so on, so that a
 //                    thread has both sums of a pair. Results turn around in shared memory (stmatrix), 64 slots at a
 //                    time, and leave in whole rows of 64 or 128 bytes.
 //
+// A CTA of down begins where one of UP has ended. It brings weights from then on, and rows of h when all have ended. So
+// down has a ticket of its own, and reads the tiles past L1.
 // The sum over K runs in steps of 16 in rising order, whatever the tile: a slot's result depends on nothing else.
 // Bytes: the weights of every expert in use, once while its tiles run together; x or h once a group of rows, from L2.
 // Roof: memory bandwidth up to some 100 slots an expert, the bf16 tensor cores beyond.
@@ -52,7 +54,7 @@ INLINE void bring_weights(const moe_gemm_params &p, const Shared &sh, const Item
 // Run by one thread.
 INLINE void bring_items(const moe_gemm_params &p, const Shared &sh)
 {
-    i32 n_items = *p.n_tiles * kGroups, drawn = 0;
+    i32 n_items = load_from_l2(p.n_tiles) * kGroups, drawn = 0;
     Item next = item_at(p, draw(p, n_items), n_items);
     u32 at = 0;
     for (u32 round = 0;; round++) {
@@ -101,7 +103,7 @@ INLINE void bring_rows(const moe_gemm_params &p, const Shared &sh)
 INLINE void copy_rows(const moe_gemm_params &p, const Shared &sh)
 {
     constexpr int kEach = (WIDTH + kCopyRows - 1) / kCopyRows;
-    int thread = threadIdx.x - 32, first = thread / 8, vector = thread % 8;
+    int first = threadIdx.x / 8, vector = threadIdx.x % 8;
     static_assert(kCopyRows % 8 == 4, "kCopyRows on, a row is 4 on in its atom");
     u32 even = first * 128 + (vector ^ first % 8) * 16, odd = even ^ 64;
     u32 at = 0;
@@ -218,21 +220,27 @@ KERNEL __launch_bounds__(384, 1) moe_gemm_sm90(const __grid_constant__ moe_gemm_
         barrier_init_done();
     }
     __syncthreads();
-    pdl_wait();
+    if constexpr (UP) {
+        pdl_wait();
+        pdl_go();
+    }
     if (threadIdx.x < 128) {
         SETMAXNREG_DEC(88);
-        if (threadIdx.x == 0)
+        if (threadIdx.x == kCopyThreads)
             bring_items(p, sh);
         __syncwarp();
-        if constexpr (IN_ORDER) {
-            if (threadIdx.x / 32 == 1)
-                bring_rows(p, sh);
-        } else if (threadIdx.x >= 32) {
-            copy_rows(p, sh);
+        if constexpr (!IN_ORDER) {
+            if (threadIdx.x < kCopyThreads)
+                copy_rows(p, sh);
+        } else if (threadIdx.x < 32) {
+            if constexpr (!UP)
+                pdl_wait();
+            bring_rows(p, sh);
         }
     } else {
         SETMAXNREG_INC(208);
         consume_items(p, sh);
     }
-    pdl_go();
+    if constexpr (!UP)
+        pdl_go();
 }

@@ -45,7 +45,7 @@ INLINE Item item_at(const moe_gemm_params &p, i32 i, i32 n_items)
 {
     if (i >= n_items)
         return {-1, 0, 0, 0};
-    uint4 tile = load16(p.tile + i / kGroups);
+    uint4 tile = load16_from_l2(p.tile + i / kGroups);
     return {(i32)tile.x, (i32)tile.y, (i32)tile.z, i % kGroups};
 }
 
@@ -117,7 +117,7 @@ template <int N> INLINE void rows_out(const moe_gemm_params &p, const Item &item
 #pragma unroll
     for (int i = 0; i < N / kRows; i++) {
         i32 slot = i * kRows + threadIdx.x % 128 / kColumns;
-        to[i] = UP || slot >= item.count ? item.begin + slot : p.order[item.begin + slot];
+        to[i] = UP || slot >= item.count ? item.begin + slot : load_from_l2(p.order + item.begin + slot);
     }
 }
 

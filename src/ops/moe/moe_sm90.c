@@ -35,8 +35,9 @@ enum {
     GROUP_THREADS = 1024,
     COMBINE_THREADS = 256,
     PERMUTE_THREADS = 128,
-    /* an expert's slots, on average: moe_cuda.c's kernels are faster with fewer */
-    FEW_SLOTS = 8,
+    /* moe_cuda.c's kernels are faster with so many tokens or fewer; for quantised weights, with
+     * fewer slots an expert than these, on average */
+    FEW_TOKENS = 8,
     FEW_QUANT_SLOTS = 4,
     GATHER_SLOTS = 192 /* moe_gather pays from so many on */
 };
@@ -96,8 +97,11 @@ static bool sm90_suits(const void *args, const vt_target *t, const vt_size *upto
 {
     const moe_linear_args *a = args;
     int64_t tokens = vt_size_rows(a->x, upto);
-    int64_t few = quantised(a) ? FEW_QUANT_SLOTS : FEW_SLOTS;
-    return t->deterministic || moe_own_pairs(a, tokens * a->expert->dim[1]) >= few * a->n_experts;
+    if (t->deterministic)
+        return true;
+    if (!quantised(a))
+        return tokens > FEW_TOKENS;
+    return moe_own_pairs(a, tokens * a->expert->dim[1]) >= FEW_QUANT_SLOTS * (int64_t)a->n_experts;
 }
 
 static int32_t product_rows(const moe_linear_args *a, bool up)
@@ -270,6 +274,7 @@ static vt_status run_form(const moe_linear_args *a, const vt_lane *lane, call_fo
     down.x_stride = (int32_t)a->down->cols;
     down.bias = a->down_bias ? a->down_bias->data : NULL;
     down.y = part;
+    down.ticket = up.ticket + 1; /* its CTAs begin while others of the first product run */
     TRY(run_gemm(a, lane, &up, true, f));
     TRY(run_gemm(a, lane, &down, false, f));
     return run_combine(a, l, part);
@@ -290,7 +295,7 @@ static vt_status sm90_run(const void *args, const vt_lane *lane)
 static int64_t sm90_tickets(const void *args, const vt_target *t)
 {
     (void)args, (void)t;
-    return 1;
+    return 2; /* one a product */
 }
 
 /* There are several launches; the cut describes gate and up, where every tile is full. */

@@ -25,14 +25,6 @@ constexpr int kChunks = (K + 31) / 32, kSteps = (kChunks + WARPS - 1) / WARPS;
 constexpr int kBlocks = (kSteps + 7) / 8, kAhead = (kSteps + kBlocks - 1) / kBlocks;
 static_assert(K % 8 == 0 && K_USED <= 32, "16-byte loads; a lane keeps an expert's number");
 
-// Reads before pdl_wait() what the kernel before the last one wrote: past L1, which may hold an older value.
-INLINE i32 load_from_l2(const i32 *p)
-{
-    u32 v;
-    asm volatile("ld.global.cg.u32 %0, [%1];" : "=r"(v) : "l"(p) : "memory");
-    return (i32)v;
-}
-
 struct Unit {
     int j, group;
     i32 expert; // -1: there is no such unit, or its expert is another rank's

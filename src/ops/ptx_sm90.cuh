@@ -70,6 +70,15 @@ INLINE void tma_load_2d(const cu_tensor_map *m, u64 *full, void *to, int col, in
                  : "memory");
 }
 
+/* The box goes to the same address in every CTA of the cluster whose bit is set in `ctas`, and to its barrier. */
+INLINE void tma_load_2d_multicast(const cu_tensor_map *m, u64 *full, void *to, int col, int row, u32 ctas)
+{
+    asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster"
+                 " [%0], [%1, {%2, %3}], [%4], %5;" ::"r"(shared_address(to)),
+                 "l"(m), "r"(col), "r"(row), "r"(shared_address(full)), "h"((u16)ctas)
+                 : "memory");
+}
+
 INLINE void tma_load_3d(const cu_tensor_map *m, u64 *full, void *to, int x, int y, int z)
 {
     asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes"
@@ -315,14 +324,26 @@ template <int kCtas> INLINE void cluster_sync(void)
         __syncthreads();
 }
 
+/* The address in CTA `rank` of the cluster that `mine` has in this CTA. */
+INLINE u32 peer_address(const void *mine, u32 rank)
+{
+    u32 there;
+    asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(shared_address(mine)), "r"(rank));
+    return there;
+}
+
+/* Arrives at the barrier of CTA `rank` that has the address of `mine`. With .release.cluster each arrival would be a
+ * MEMBAR.ALL.GPU, which took a GEMM 1.6 times as long. */
+INLINE void barrier_arrive_at(u64 *mine, u32 rank)
+{
+    asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(peer_address(mine, rank)) : "memory");
+}
+
 /* Loads 16 bytes from the shared memory of CTA `rank` of the cluster, at the address that `mine` has in this CTA. */
 INLINE float4 load_peer16(const float *mine, u32 rank)
 {
-    u32 there;
+    u32 there = peer_address(mine, rank);
     float4 v;
-    asm("mapa.shared::cluster.u32 %0, %1, %2;"
-        : "=r"(there)
-        : "r"(shared_address(mine)), "r"(rank));
     asm volatile("ld.shared::cluster.v4.f32 {%0, %1, %2, %3}, [%4];"
                  : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w)
                  : "r"(there)

@@ -466,6 +466,7 @@ EMU_LOAD4(ld_global_nc_L1__no_allocate_L2__256B_v4_u32)
 EMU_LOAD4(ld_global_nc_L1__no_allocate_v4_u32)
 EMU_LOAD4(ld_global_nc_v4_u32)
 EMU_LOAD4(ld_global_v4_u32)
+EMU_LOAD4(ld_global_cg_v4_u32)
 inline void ptx_ld_global_cg_u32(unsigned &d, emu_u64 p) { d = *(const unsigned *)p; }
 inline void ptx_ld_global_cg_v4_f32(float &a, float &b, float &c, float &d, emu_u64 p)
 {
@@ -737,6 +738,16 @@ inline void ptx_cp_async_bulk_tensor_2d_shared__cluster_global_mbarrier__complet
 {
     int at[2] = {x, y};
     emu->api->tma_load(emu, (const void *)map, to, mbar, 2, at);
+}
+inline void
+ptx_cp_async_bulk_tensor_2d_shared__cluster_global_mbarrier__complete_tx__bytes_multicast__cluster(
+    unsigned to, emu_u64 map, int x, int y, unsigned mbar, unsigned short ctas)
+{
+    int at[2] = {x, y};
+    for (unsigned rank = 0; rank < 16; rank++)
+        if (ctas >> rank & 1)
+            emu->api->tma_load(emu, (const void *)map, (to & 0xffffff) | rank << 24,
+                               (mbar & 0xffffff) | rank << 24, 2, at);
 }
 inline void ptx_cp_async_bulk_tensor_3d_shared__cluster_global_mbarrier__complete_tx__bytes(
     unsigned to, emu_u64 map, int x, int y, int z, unsigned mbar)

@@ -114,6 +114,11 @@ const gpu_case gpu_cases[] = {
     CASE("linear", "tokens=70,type=bf16,cols=640,rows=5004,logits=1"),
     CASE("linear", "tokens=300,type=bf16,cols=576,rows=1536,rows2=1536,epilogue=geglu"),
     CASE("linear", "tokens=257,type=bf16,cols=1000,rows=2000,bias=1,residual=1"),
+    /* clusters of two CTAs on the emulated GPU of 4 SMs; the last one has a tile without rows */
+    CASE("linear", "tokens=600,type=bf16,cols=72,rows=1672,rows2=1672,epilogue=swiglu"),
+    CASE("linear", "tokens=600,type=bf16,cols=136,rows=3336,bias=1,residual=1"),
+    CASE("linear", "tokens=514,type=bf16,cols=72,rows=3330,logits=1"),
+    CASE("linear", "tokens=1025,type=bf16,cols=328,rows=2000"),
     /* the split GEMM on 132 SMs: 1, 2, 4 and 8 CTAs per tile, every epilogue, ragged edges */
     CASE("linear", "tokens=17,type=bf16,cols=4104,rows=200,residual=1"),
     CASE("linear", "tokens=40,type=bf16,cols=1000,rows=1000,residual=1"),

@@ -14,14 +14,17 @@
 // registers, 8192 x 4096 x 1024 took 222 us instead of 121: the stores have 16 bytes, and nothing overlaps them.) fp32
 // output (logits) is stored directly.
 //
-// Bytes: M K + N K + M N elements at least. W is read once for every BM rows, from L2 if tiles run in groups of
-// GROUP_M. Roof: bf16 tensor cores from about M = 256 on, DRAM below. The sum over K runs in steps of 16 in rising
-// order for every M, so a row's result does not depend on the other rows. With SEGMENTS > 1, K is cut into that many
-// segments (linear_order.cuh). Two of them at a time have a set of sums each, and all sums are added in rising order.
-// The result has the same bits as that of gemm_split_sm90.cu with as many segments.
+// CTAS 2: clusters of two CTAs, whose tiles are below each other. Each brings its own x and half of the W tile, which
+// TMA writes into both.
+//
+// Bytes: M K + N K + M N elements at least. W is read once for every BM rows (CTAS of them), from L2 if tiles run in
+// groups of GROUP_M. Roof: bf16 tensor cores from about M = 256 on, DRAM below. The sum over K runs in steps of 16 in
+// rising order for every M, so a row's result does not depend on the other rows. With SEGMENTS > 1, K is cut into that
+// many segments (linear_order.cuh). Two of them at a time have a set of sums each, and all sums are added in rising
+// order. The result has the same bits as that of gemm_split_sm90.cu with as many segments.
 //
 // Template parameters: BN 128 | 256 (64 without PAIR), STAGES, SEGMENTS (1; more with BN 64 | 128), PAIR, BIAS,
-// RESIDUAL, OUT_F32. BM is 128.
+// RESIDUAL, OUT_F32, CTAS 1 | 2. BM is 128.
 #include "ptx_sm90.cuh"
 #include "linear_order.cuh"
 #include "linear_sm90_params.h"
@@ -33,6 +36,7 @@
 #define TILE_X_BYTES (BM * BK * 2)
 #define TILE_W_BYTES (BN * BK * 2)
 #define ACC (BN / 2)
+#define W_PARTS (CTAS > 1 || PAIR ? 2 : 1) /* boxes of a W tile */
 #define SETS (SEGMENTS > 1 ? 2 : 1) /* of accumulators: for two segments, between which there is no wait */
 
 #if BN == 256
@@ -43,14 +47,17 @@
 #define WGMMA wgmma_m64n64k16_ss
 #endif
 
-/* Row *tm and column *tn of tile t of the persistent walk. GROUP_M rows of tiles are walked together, so that their
- * W tiles come from L2. */
-INLINE void tile_at(int t, int tiles_m, int tiles_n, int *tm, int *tn)
+INLINE int cluster_rank() { return blockIdx.x % CTAS; }
+
+/* Row *tm and column *tn of this CTA's tile in step t of the persistent walk of clusters. A cluster's tiles are below
+ * each other. GROUP_M rows of tiles are walked together, so that their W tiles come from L2. */
+INLINE void tile_at(int t, int rows_m, int tiles_n, int *tm, int *tn)
 {
-    int group = t / (GROUP_M * tiles_n), first = group * GROUP_M;
-    int height = min(GROUP_M, tiles_m - first);
-    int in = t - group * GROUP_M * tiles_n;
-    *tm = first + in % height;
+    constexpr int kGroup = GROUP_M / CTAS;
+    int group = t / (kGroup * tiles_n), first = group * kGroup;
+    int height = min(kGroup, rows_m - first);
+    int in = t - group * kGroup * tiles_n;
+    *tm = (first + in % height) * CTAS + cluster_rank();
     *tn = in / height;
 }
 
@@ -144,13 +151,27 @@ typedef struct shared {
     u64 *full, *empty, *c_full, *c_empty;
 } shared;
 
-INLINE void produce(const gemm_sm90_params &p, const shared &sh, int tiles_m, int tiles_n,
+/* Brings the W tile of a step. Each CTA of a cluster brings a half of it, to both. */
+INLINE void bring_w(const gemm_sm90_params &p, u64 *full, char *to, int col, int tn)
+{
+#pragma unroll
+    for (int i = 0; i < W_PARTS; i++) {
+        int row = PAIR ? i * (p.n / 2) + tn * OUT_COLS : tn * BN + i * (BN / W_PARTS);
+        char *part = to + i * (TILE_W_BYTES / W_PARTS);
+        if (CTAS == 1)
+            tma_load_2d(&p.w, full, part, col, row);
+        else if (i == cluster_rank())
+            tma_load_2d_multicast(&p.w, full, part, col, row, (1 << CTAS) - 1);
+    }
+}
+
+INLINE void produce(const gemm_sm90_params &p, const shared &sh, int rows_m, int tiles_n,
                                                int steps)
 {
     u32 at = 0, round = 0;
-    for (int t = blockIdx.x; t < tiles_m * tiles_n; t += gridDim.x, round++) {
+    for (int t = blockIdx.x / CTAS; t < rows_m * tiles_n; t += gridDim.x / CTAS, round++) {
         int tm, tn;
-        tile_at(t, tiles_m, tiles_n, &tm, &tn);
+        tile_at(t, rows_m, tiles_n, &tm, &tn);
 #pragma unroll 1 // one thread does this, with 40 registers
         for (int k = 0; k < steps; k++, at++) {
             u32 s = at % STAGES;
@@ -158,12 +179,7 @@ INLINE void produce(const gemm_sm90_params &p, const shared &sh, int tiles_m, in
             barrier_expect(&sh.full[s], TILE_X_BYTES + TILE_W_BYTES);
             char *to = sh.tiles + s * (TILE_X_BYTES + TILE_W_BYTES);
             tma_load_2d(&p.x, &sh.full[s], to, k * BK, tm * BM);
-#if PAIR
-            tma_load_2d(&p.w, &sh.full[s], to + TILE_X_BYTES, k * BK, tn * OUT_COLS);
-            tma_load_2d(&p.w, &sh.full[s], to + TILE_X_BYTES + TILE_W_BYTES / 2, k * BK, p.n / 2 + tn * OUT_COLS);
-#else
-            tma_load_2d(&p.w, &sh.full[s], to + TILE_X_BYTES, k * BK, tn * BN);
-#endif
+            bring_w(p, &sh.full[s], to + TILE_X_BYTES, k * BK, tn);
 #if RESIDUAL
             if (k == min(STAGES, steps) - 1) { /* after the first stages, which are more urgent */
                 barrier_wait(sh.c_empty, (round + 1) & 1);
@@ -175,6 +191,17 @@ INLINE void produce(const gemm_sm90_params &p, const shared &sh, int tiles_m, in
 #endif
         }
     }
+}
+
+/* This warpgroup has read a stage. Every CTA that brings a part of the next tile to it waits for that. */
+INLINE void free_stage(u64 *empty)
+{
+    if (CTAS == 1)
+        barrier_arrive(empty);
+    else
+#pragma unroll
+        for (int i = 0; i < CTAS; i++)
+            barrier_arrive_at(empty, i);
 }
 
 INLINE void multiply_stage(float *acc, u32 x, u32 w, int first)
@@ -205,14 +232,14 @@ INLINE void finish_tile(const gemm_sm90_params &p, const shared &sh, const float
 #endif
 }
 
-INLINE void consume(const gemm_sm90_params &p, const shared &sh, int tiles_m, int tiles_n,
+INLINE void consume(const gemm_sm90_params &p, const shared &sh, int rows_m, int tiles_n,
                                                int steps)
 {
     int group = threadIdx.x / 128 - 1, thread = threadIdx.x % 128;
     u32 at = 0, round = 0;
-    for (int t = blockIdx.x; t < tiles_m * tiles_n; t += gridDim.x, round++) {
+    for (int t = blockIdx.x / CTAS; t < rows_m * tiles_n; t += gridDim.x / CTAS, round++) {
         int tm, tn;
-        tile_at(t, tiles_m, tiles_n, &tm, &tn);
+        tile_at(t, rows_m, tiles_n, &tm, &tn);
         float acc[SETS][ACC];
 #if SEGMENTS > 2
         float total[ACC];
@@ -238,12 +265,12 @@ INLINE void consume(const gemm_sm90_params &p, const shared &sh, int tiles_m, in
 #endif
                     WGMMA_WAIT(1); /* the stage before this one has been read */
                     if ((k > begin || set > 0) && thread == 0)
-                        barrier_arrive(&sh.empty[(at - 1) % STAGES]);
+                        free_stage(&sh.empty[(at - 1) % STAGES]);
                 }
             }
             WGMMA_WAIT(0);
             if (thread == 0)
-                barrier_arrive(&sh.empty[(at - 1) % STAGES]);
+                free_stage(&sh.empty[(at - 1) % STAGES]);
 #pragma unroll
             for (int set = 0; set < SETS; set++)
 #pragma unroll
@@ -267,7 +294,7 @@ KERNEL __launch_bounds__(384, 1) gemm_sm90(const __grid_constant__ gemm_sm90_par
     __shared__ u64 full[STAGES], empty[STAGES], c_full, c_empty;
     shared sh = {first_atom(raw), 0, full, empty, &c_full, &c_empty};
     sh.c = sh.tiles + STAGES * (TILE_X_BYTES + TILE_W_BYTES); /* C_TILES * C_TILE bytes, unless OUT_F32 */
-    int tiles_m = (p.m + BM - 1) / BM, steps = (p.k + BK - 1) / BK;
+    int rows_m = (p.m + BM * CTAS - 1) / (BM * CTAS), steps = (p.k + BK - 1) / BK;
     int tiles_n = ((PAIR ? p.n / 2 : p.n) + OUT_COLS - 1) / OUT_COLS;
 
     if (threadIdx.x == 0) {
@@ -275,21 +302,24 @@ KERNEL __launch_bounds__(384, 1) gemm_sm90(const __grid_constant__ gemm_sm90_par
         tma_prefetch_map(&p.w);
         for (int s = 0; s < STAGES; s++) {
             barrier_init(&full[s], 1);
-            barrier_init(&empty[s], 2); /* one arrival per consumer warpgroup */
+            barrier_init(&empty[s], 2 * CTAS); /* an arrival of each consumer warpgroup */
         }
         barrier_init(&c_full, 1);
         barrier_init(&c_empty, 2);
         barrier_init_done();
     }
-    __syncthreads();
+    cluster_sync<CTAS>();
     pdl_wait();
     if (threadIdx.x < 128) {
         SETMAXNREG_DEC(40);
         if (threadIdx.x == 0)
-            produce(p, sh, tiles_m, tiles_n, steps);
+            produce(p, sh, rows_m, tiles_n, steps);
+        __syncwarp();
     } else {
         SETMAXNREG_INC(232);
-        consume(p, sh, tiles_m, tiles_n, steps);
+        consume(p, sh, rows_m, tiles_n, steps);
     }
+    if (CTAS > 1)
+        cluster_sync<CTAS>(); /* no CTA ends before the other one's last arrival at its barriers */
     pdl_go();
 }

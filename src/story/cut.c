@@ -58,8 +58,8 @@ bool story_cut_of(const story_step *s, int32_t call, vt_cut *out)
     if (!impl || !impl->describe)
         return false;
     impl->describe(p->call[call].args, &p->target, story_step_size(s), out);
-    if (impl->plan && impl->plan->items && p->target.device == VT_DEVICE_CUDA) {
-        /* describe() says the most that a plan of this size could make, for any lengths */
+    if (impl->plan && impl->plan->items) {
+        /* describe() says what a plan of this size makes for any lengths */
         vt_size size = *story_step_size(s);
         size.bucket = false;
         const void *args = p->call[call].args;

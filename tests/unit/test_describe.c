@@ -15,6 +15,7 @@
 #include "ops/calls/on_cpu.h"
 #include "ops/case_text.h"
 #include "ops/cases.h"
+#include "ops/cut.h"
 #include "ops/knobs.h"
 #include "ops/linear/linear.h"
 
@@ -232,6 +233,43 @@ static void test_rows_of_the_cpu_describe_every_case(void **state)
     check_device(vt_target_cpu(vt_cpu_get()->level, &limits), NULL);
 }
 
+/* Items of a decode of 3 KV heads on 2 workers: tasks, or chunks of 256 keys if tasks are few. */
+static void test_few_decodes_are_counted_by_their_chunks(void **state)
+{
+    static const struct {
+        const char *shape;
+        int64_t items;
+    } row[] = {{"seqs=1,kv_len=200,heads=9,kv_heads=3,head_dim=64", 3},
+               {"seqs=1,kv_len=2048,heads=9,kv_heads=3,head_dim=64", 24},
+               {"seqs=2,kv_len=2049,heads=9,kv_heads=3,head_dim=64", 54},
+               {"seqs=3,kv_len=2048,heads=9,kv_heads=3,head_dim=64", 9}};
+    (void)state;
+    const vt_op *op = vt_op_find("attention_decode");
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+        vt_arena arena;
+        vt_tensor *outputs[VT_MAX_OUTPUTS];
+        int32_t n_outputs = 0;
+        vt_case c;
+        vt_err err;
+        vt_arena_init(&arena, (size_t)1 << 28);
+        assert_int_equal(vt_case_from_text(op, row[i].shape, &c, &err), VT_OK);
+        void *args = op->make_args(&c, 1, &arena, outputs, &n_outputs);
+        for (const vt_impl *const *impl = op->impls; *impl; impl++) {
+            on_cpu call;
+            if ((*impl)->device != VT_DEVICE_CPU || !(*impl)->plan)
+                continue;
+            assert_int_equal(on_cpu_make(&call, op, *impl, args, 2, &err), VT_OK);
+            vt_cut cut = {.shape = ""};
+            (*impl)->describe(args, &call.target, &call.size, &cut);
+            vt_cut_planned(&cut, call.items,
+                           (*impl)->plan->items(args, &call.target, &call.size, NULL));
+            assert_int_equal(cut.items, row[i].items);
+            on_cpu_release(&call);
+        }
+        vt_arena_release(&arena);
+    }
+}
+
 static void check_gpu(const char *arch, int32_t level, int32_t sms, int32_t shared,
                       bool deterministic)
 {
@@ -249,6 +287,53 @@ static void check_gpu(const char *arch, int32_t level, int32_t sms, int32_t shar
         fail_msg("%s", err.message);
     check_device(t, cuda);
     vt_cuda_close(cuda);
+}
+
+/* Launches of gemm_sm90 in clusters of two CTAs, for SwiGLU of so many tokens on so many SMs. */
+static int32_t clusters_of(const char *shape, int32_t sms)
+{
+    static cuda_launch record[MAX_RECORD];
+    vt_cuda *cuda;
+    vt_err err = {0};
+    vt_case c;
+    vt_arena arena;
+    vt_tensor *outputs[VT_MAX_OUTPUTS];
+    int32_t n_outputs = 0, found = 0;
+    vt_target t = {.device = VT_DEVICE_CUDA,
+                   .level = 90,
+                   .sm_count = sms,
+                   .max_shared_bytes = 227 << 10,
+                   .limits = case_limits(0)};
+    assert_int_equal(vt_cuda_offline("sm_90a", 90, sms, &cuda, &err), VT_OK);
+    vt_cuda_lane l = {.cuda = cuda, .collect = true, .record = record, .max_record = MAX_RECORD};
+    vt_lane lane = {.target = &t, .cuda = &l};
+    vt_arena_init(&arena, (size_t)1 << 28);
+    assert_int_equal(vt_case_from_text(&linear_op, shape, &c, &err), VT_OK);
+    void *args = linear_op.make_args(&c, 1, &arena, outputs, &n_outputs);
+    for (const vt_impl *const *impl = linear_op.impls; *impl; impl++)
+        if (!strcmp((*impl)->name, "gemm_sm90")) {
+            assert_true(args_on_cuda(&linear_op, *impl, args, &arena));
+            assert_int_equal((*impl)->run(args, &lane), VT_OK);
+        }
+    assert_true(l.n_record > 0);
+    for (int32_t i = 0; i < l.n_record; i++)
+        if (record[i].cluster == 2) {
+            found++;
+            assert_int_equal(record[i].grid[0], sms / 2 * 2);
+        }
+    vt_arena_release(&arena);
+    vt_cuda_close(cuda);
+    return found;
+}
+
+static void test_products_of_many_waves_run_in_clusters(void **state)
+{
+    static const char shape[] = "tokens=600,type=bf16,cols=64,rows=1672,rows2=1672,epilogue=swiglu";
+    (void)state;
+    assert_int_equal(clusters_of(shape, 4), 1); /* 70 tiles, 17.5 waves */
+    assert_int_equal(clusters_of(shape, 3), 1);
+    assert_int_equal(clusters_of(shape, 5), 0);
+    assert_int_equal(clusters_of(shape, 132), 0);
 }
 
 static void test_rows_of_a_gpu_describe_what_they_launch(void **state)
@@ -270,6 +355,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_rows_of_the_cpu_describe_every_case),
+        cmocka_unit_test(test_few_decodes_are_counted_by_their_chunks),
+        cmocka_unit_test(test_products_of_many_waves_run_in_clusters),
         cmocka_unit_test(test_rows_of_a_gpu_describe_what_they_launch),
         cmocka_unit_test(test_rows_of_a_gpu_describe_what_they_launch_in_order),
     };

@@ -319,13 +319,44 @@ static void plan_step(const attention_args *args, const vt_target *t, const vt_b
     out->args = NULL;
 }
 
+/* Pieces of work: tasks, or their chunks where they are split. */
+static int32_t pieces_of(const attention_plan *p) { return p->n_items ? p->n_items : p->n_tasks; }
+
+/* Tasks of so many sequences and tokens, of any lengths. */
+static int64_t tasks_of(const attention_args *a, int64_t seqs, int64_t tokens)
+{
+    int64_t rows = tokens * (a->heads / a->kv_heads),
+            tiles = seqs + (rows > seqs ? (rows - seqs) / ATTENTION_ROWS : 0);
+    return tiles * a->kv_heads;
+}
+
+static int32_t attention_decode_items(const void *args, const vt_target *t, const vt_size *size,
+                                      const vt_batch *batch)
+{
+    attention_plan p;
+    if (!batch)
+        return (int32_t)tasks_of(args, size->decodes, size->decodes);
+    plan_step(args, t, batch, 0, batch->n_decode, &p);
+    return pieces_of(&p);
+}
+
+static int32_t attention_prefill_items(const void *args, const vt_target *t, const vt_size *size,
+                                       const vt_batch *batch)
+{
+    attention_plan p;
+    if (!batch)
+        return (int32_t)tasks_of(args, size->prefills, size->tokens - size->decodes);
+    plan_step(args, t, batch, batch->n_decode, batch->n_seqs, &p);
+    return pieces_of(&p);
+}
+
 static int32_t attention_decode_plan_fill(const void *args, const vt_target *t, const vt_size *size,
                                           const vt_batch *batch, int32_t items, void *out,
                                           void *side)
 {
     (void)size, (void)items, (void)side;
     plan_step(args, t, batch, 0, batch->n_decode, out);
-    return ((attention_plan *)out)->n_tasks;
+    return pieces_of(out);
 }
 
 static int32_t attention_prefill_plan_fill(const void *args, const vt_target *t,
@@ -334,15 +365,17 @@ static int32_t attention_prefill_plan_fill(const void *args, const vt_target *t,
 {
     (void)size, (void)items, (void)side;
     plan_step(args, t, batch, batch->n_decode, batch->n_seqs, out);
-    return ((attention_plan *)out)->n_tasks;
+    return pieces_of(out);
 }
 
 static const vt_host_plan attention_decode_plan = {.name = "decode tasks",
                                                    .key = attention_plan_key,
+                                                   .items = attention_decode_items,
                                                    .bytes = attention_plan_bytes,
                                                    .fill = attention_decode_plan_fill};
 static const vt_host_plan attention_prefill_plan = {.name = "prefill tasks",
                                                     .key = attention_plan_key,
+                                                    .items = attention_prefill_items,
                                                     .bytes = attention_plan_bytes,
                                                     .fill = attention_prefill_plan_fill};
 
@@ -389,22 +422,20 @@ static size_t attention_workspace(const void *args, const vt_target *t)
            sizeof(float);
 }
 
-/* Describes the tasks of a step of this size before any of them is split. What is split depends on
- * the lengths of the KV, which a size does not contain. */
+/* Describes the tasks of a step of this size before any of them is split, which a plan decides by
+ * the lengths of the KV (vt_cut_planned). */
 static void attention_describe(const void *args, const vt_target *t, const vt_size *size,
                                int64_t seqs, int64_t tokens, vt_cut *out)
 {
     (void)size;
     const attention_args *a = args;
-    int64_t rows = tokens * (a->heads / a->kv_heads),
-            tiles = seqs + (rows > seqs ? (rows - seqs) / ATTENTION_ROWS : 0);
     vt_cut_shape(out, "%lld tokens of %lld sequences, %d/%d heads of %d", (long long)tokens,
                  (long long)seqs, a->heads, a->kv_heads, a->head_dim);
     out->tile[0] = ATTENTION_ROWS;
     out->tile[1] = a->head_dim;
     out->tile[2] = ATTENTION_CHUNK;
     vt_cut_roles(out, NULL, "chunks of KV in rising order");
-    vt_cut_cpu(out, t, tiles * a->kv_heads, (int32_t)(VF * sizeof(float)));
+    vt_cut_cpu(out, t, tasks_of(a, seqs, tokens), (int32_t)(VF * sizeof(float)));
 }
 
 static void attention_decode_describe(const void *args, const vt_target *t, const vt_size *size,

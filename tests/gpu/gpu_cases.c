@@ -117,7 +117,7 @@ const gpu_case gpu_cases[] = {
     /* clusters of two CTAs on the emulated GPU of 4 SMs; the last one has a tile without rows */
     CASE("linear", "tokens=600,type=bf16,cols=72,rows=1672,rows2=1672,epilogue=swiglu"),
     CASE("linear", "tokens=600,type=bf16,cols=136,rows=3336,bias=1,residual=1"),
-    CASE("linear", "tokens=514,type=bf16,cols=72,rows=3330,logits=1"),
+    CASE("linear", "tokens=514,type=bf16,cols=72,rows=3332,logits=1"),
     CASE("linear", "tokens=1025,type=bf16,cols=328,rows=2000"),
     /* the split GEMM on 132 SMs: 1, 2, 4 and 8 CTAs per tile, every epilogue, ragged edges */
     CASE("linear", "tokens=17,type=bf16,cols=4104,rows=200,residual=1"),

@@ -332,6 +332,7 @@ static void test_products_of_many_waves_run_in_clusters(void **state)
     (void)state;
     assert_int_equal(clusters_of(shape, 4), 1); /* 70 tiles, 17.5 waves */
     assert_int_equal(clusters_of(shape, 3), 1);
+    assert_int_equal(clusters_of(shape, 1), 0);
     assert_int_equal(clusters_of(shape, 5), 0);
     assert_int_equal(clusters_of(shape, 132), 0);
 }

@@ -136,7 +136,8 @@ static vt_status encode_maps(const linear_args *a, vt_cuda *c, const width_form 
  * 0.6B's 2 % more with 2,048 (3) (H200). */
 static int32_t cluster_of(int64_t tiles, int32_t bn, int32_t segments, int32_t sms)
 {
-    return bn == kWidth[0] && segments <= 1 && tiles >= (int64_t)CLUSTER_WAVES * sms ? 2 : 1;
+    bool many = tiles >= (int64_t)CLUSTER_WAVES * sms && sms >= MOST_CLUSTER;
+    return many && bn == kWidth[0] && segments <= 1 ? MOST_CLUSTER : 1;
 }
 
 /* most_cluster: 1 forbids clusters. */

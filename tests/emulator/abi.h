@@ -80,7 +80,8 @@ enum { /* flags of wgmma */
        EMU_NEGATE_A = 2,
        EMU_NEGATE_B = 4,
        EMU_TRANSPOSE_A = 8,
-       EMU_TRANSPOSE_B = 16
+       EMU_TRANSPOSE_B = 16,
+       EMU_E4M3 = 32 /* both operands: K is 32 */
 };
 
 /* The runtime's data of one thread. A reserved register holds its address in a kernel's code. */

@@ -425,6 +425,28 @@ inline void ptx_cvt_rn_f16x2_e4m3x2(unsigned &d, unsigned short a)
 {
     d = emu_e4m3_f16(a >> 8) << 16 | emu_e4m3_f16(a & 0xff);
 }
+inline unsigned emu_f32_e4m3(float v) /* to nearest, ties to even; beyond +-448 to +-448 */
+{
+    unsigned sign = __float_as_uint(v) >> 24 & 0x80;
+    float size = fabsf(v);
+    if (size != size)
+        return 0x7f;
+    if (size >= 464)
+        return sign | 0x7e;
+    int exponent = (int)(__float_as_uint(size) >> 23) - 127;
+    float step = __uint_as_float((unsigned)((exponent < -6 ? -6 : exponent) - 3 + 127) << 23);
+    float rounded = rintf(size / step) * step; /* exact but for the rounding: by powers of two */
+    if (rounded > 448)
+        return sign | 0x7e;
+    for (unsigned code = 0; code < 0x7f; code++)
+        if (emu_f16((unsigned short)emu_e4m3_f16(code)) == rounded)
+            return sign | code;
+    return 0x7f;
+}
+inline void ptx_cvt_rn_satfinite_e4m3x2_f32(unsigned short &d, float high, float low)
+{
+    d = (unsigned short)(emu_f32_e4m3(high) << 8 | emu_f32_e4m3(low));
+}
 inline unsigned emu_fma_bf16(unsigned a, unsigned b, unsigned c) /* one rounding */
 {
     double exact = (double)__uint_as_float(a << 16) * __uint_as_float(b << 16) +
@@ -767,6 +789,16 @@ inline void ptx_cp_async_bulk_tensor_5d_shared__cluster_global_mbarrier__complet
     int at[5] = {x, y, z, v, w};
     emu->api->tma_load(emu, (const void *)map, to, mbar, 5, at);
 }
+inline void
+ptx_cp_async_bulk_tensor_5d_shared__cluster_global_mbarrier__complete_tx__bytes_multicast__cluster(
+    unsigned to, emu_u64 map, int x, int y, int z, int v, int w, unsigned mbar, unsigned short ctas)
+{
+    int at[5] = {x, y, z, v, w};
+    for (unsigned rank = 0; rank < 16; rank++)
+        if (ctas >> rank & 1)
+            emu->api->tma_load(emu, (const void *)map, (to & 0xffffff) | rank << 24,
+                               (mbar & 0xffffff) | rank << 24, 5, at);
+}
 inline void ptx_cp_async_bulk_tensor_2d_global_shared__cta_bulk_group(emu_u64 map, int x, int y,
                                                                       unsigned from)
 {
@@ -817,6 +849,22 @@ inline int emu_wgmma_flags(bool accumulate, int scale_a, int scale_b)
 // clang-format off
 EMU_WGMMA(8) EMU_WGMMA(16) EMU_WGMMA(32) EMU_WGMMA(64) EMU_WGMMA(96) EMU_WGMMA(128) EMU_WGMMA(160)
 EMU_WGMMA(192) EMU_WGMMA(224) EMU_WGMMA(256)
+// clang-format on
+#define EMU_WGMMA_E4M3(n)                                                                          \
+    inline void ptx_wgmma_mma_async_sync_aligned_m64n##n##k32_f32_e4m3_e4m3(                       \
+        float(&d)[n / 2], unsigned a0, unsigned a1, unsigned a2, unsigned a3, emu_u64 b, bool add, \
+        int scale_a, int scale_b)                                                                  \
+    {                                                                                              \
+        unsigned a[4] = {a0, a1, a2, a3};                                                          \
+        emu->api->wgmma(emu, d, 0, a, b, n, emu_wgmma_flags(add, scale_a, scale_b) | EMU_E4M3);    \
+    }                                                                                              \
+    inline void ptx_wgmma_mma_async_sync_aligned_m64n##n##k32_f32_e4m3_e4m3(                       \
+        float(&d)[n / 2], emu_u64 a, emu_u64 b, bool add, int scale_a, int scale_b)                \
+    {                                                                                              \
+        emu->api->wgmma(emu, d, a, 0, b, n, emu_wgmma_flags(add, scale_a, scale_b) | EMU_E4M3);    \
+    }
+    // clang-format off
+EMU_WGMMA_E4M3(32) EMU_WGMMA_E4M3(64) EMU_WGMMA_E4M3(128) EMU_WGMMA_E4M3(192)
     // clang-format on
     inline void ptx_setmaxnreg_inc_sync_aligned_u32(unsigned)
 {

@@ -4,6 +4,7 @@
  * the bytes still to come (biased), the phase, and a mark that poisoned memory does not have. TMA
  * loads arrive when no thread can run (or at a random moment if the order is random). TMA stores
  * and wgmmas happen when a thread waits for them, so a missing wait gives wrong results. */
+#include <cmath>
 #include <cstring>
 
 #include "runtime.h"
@@ -414,6 +415,45 @@ multiply_16xnx16(float (*c)[MAX_N], const float (*a)[16], const float (*b)[MAX_N
         }
 }
 
+static float e4m3(uint8_t v)
+{
+    float size = v & 0x78 ? ldexpf((float)(8 + (v & 7)), (v >> 3 & 15) - 10) : ldexpf(v & 7, -9);
+    return (v & 0x7f) == 0x7f ? NAN : v & 0x80 ? -size : size;
+}
+
+/* Columns 16 half .. 16 half + 15 of the K of E4M3 operands. */
+static void load_a_e4m3(Warp *w, const Wgmma &m, uint32_t index, uint32_t half, float (*a)[16])
+{
+    float sign = m.flags & EMU_NEGATE_A ? -1.f : 1.f;
+    if (!m.a_in_registers) {
+        uint32_t row0 = w->lane[0]->index / 32 % 4 * 16;
+        for (uint32_t i = 0; i < 16; i++) {
+            const uint8_t *v = (const uint8_t *)eight(w->lane[0], operand_of(m.a, false), row0 + i,
+                                                      half * 8);
+            for (uint32_t e = 0; e < 16; e++)
+                a[i][e] = sign * e4m3(v[e]);
+        }
+        return;
+    }
+    for (int lane = 0; lane < 32; lane++) {
+        const uint32_t *r = w->lane[lane]->wgmmas.at(index)->registers + 2 * half;
+        for (int e = 0; e < 8; e++)
+            a[lane / 4 + e / 4 * 8][lane % 4 * 4 + e % 4] =
+                sign * e4m3((uint8_t)(r[e / 4] >> 8 * (e % 4)));
+    }
+}
+
+static void load_b_e4m3(Warp *w, const Wgmma &m, uint32_t half, float (*b)[MAX_N])
+{
+    float sign = m.flags & EMU_NEGATE_B ? -1.f : 1.f;
+    Operand o = operand_of(m.b, false);
+    for (uint32_t j = 0; j < (uint32_t)m.n; j++) {
+        const uint8_t *v = (const uint8_t *)eight(w->lane[0], o, j, half * 8);
+        for (uint32_t e = 0; e < 16; e++)
+            b[e][j] = sign * e4m3(v[e]);
+    }
+}
+
 /* A: 16 rows of this warp; B: all of its columns. */
 static void load_a(Warp *w, const Wgmma &m, uint32_t index, float (*a)[16])
 {
@@ -519,6 +559,13 @@ static void multiply(Warp *w, uint32_t groups)
         held = m;
         if (!(m->flags & EMU_ACCUMULATE))
             memset(c, 0, sizeof c);
+        for (uint32_t half = 0; m->flags & EMU_E4M3 && half < 2; half++) {
+            load_a_e4m3(w, *m, i, half, a);
+            load_b_e4m3(w, *m, half, b);
+            multiply_16xnx16(c, a, b, m->n);
+        }
+        if (m->flags & EMU_E4M3)
+            continue;
         load_a(w, *m, i, a);
         load_b(w, *m, b);
         multiply_16xnx16(c, a, b, m->n);

@@ -23,7 +23,7 @@
 
 #include "base/err.h"
 
-enum { SCALE_BLOCK = 128, ROW_UNIT = 16 };
+enum { SCALE_BLOCK = VT_SCALE_BLOCK, ROW_UNIT = 16 };
 
 vt_range vt_rank_part(int64_t n, int64_t unit, const vt_rank *r)
 {

@@ -93,20 +93,6 @@ static vt_status describe_source(loader *l, const source *s, vt_tensor t, vt_ten
 
 static void align(loader *l) { l->w->bytes = vt_round_up(l->w->bytes, ALIGN); }
 
-/* Makes *w the weight that run() will get: matrix `host` of the file, packed by `p`, at `to`. */
-static void set_weight(vt_weight *w, const vt_weight *host, const vt_packing *p, vt_tensor *to)
-{
-    *w = (vt_weight){.part = {to},
-                     .n_parts = 1,
-                     .n_experts = host->n_experts,
-                     .paired = host->paired,
-                     .rows = host->rows,
-                     .cols = host->cols,
-                     .dtype = to->dtype,
-                     .packed_bytes = p->bytes(host),
-                     .packing = p};
-}
-
 static vt_packs packs_of(const vt_layout_entry *e)
 {
     if (e->role == VT_ROLE_MLA_K_B || e->role == VT_ROLE_MLA_V_B)
@@ -151,7 +137,7 @@ static vt_status describe_matrix(loader *l, const vt_layout_entry *e, int64_t i,
         TRY(describe_source(
             l, &s, vt_tensor_2d(NULL, s.packing->type(&s.host), s.host.rows, s.host.cols), &to));
     if (w) {
-        set_weight(w, &s.host, s.packing, to);
+        *w = vt_weight_packed(&s.host, s.packing, to);
         return VT_OK;
     }
     l->embed = e;

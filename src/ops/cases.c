@@ -157,6 +157,8 @@ const int32_t *const *case_rows(vt_arena *arena, int64_t rows, int64_t tokens)
 
 int64_t case_scales_of(const vt_weight *w)
 {
+    if (vt_weight_in_blocks(w))
+        return CASE_SCALE_BLOCKS;
     if (w->dtype != VT_FP8_E4M3 || !w->scale[0])
         return CASE_SCALE_NONE;
     return vt_tensor_elems(w->scale[0]) > 1 ? CASE_SCALE_BLOCKS : CASE_SCALE_ONE;

@@ -217,6 +217,29 @@ bool vt_op_packing(const vt_op *op, const vt_weight *w, const vt_target *t, cons
     return *out;
 }
 
+bool vt_weight_in_blocks(const vt_weight *w)
+{
+    bool blocks = w->dtype == VT_FP8_E4M3;
+    for (int32_t i = 0; i < w->n_parts && !w->packed_in_blocks; i++)
+        blocks = blocks && w->scale[i] && vt_tensor_elems(w->scale[i]) > 1 &&
+                 (w->paired || i == w->n_parts - 1 || w->part[i]->dim[0] % VT_SCALE_BLOCK == 0);
+    return blocks;
+}
+
+vt_weight vt_weight_packed(const vt_weight *host, const vt_packing *p, const vt_tensor *part)
+{
+    return (vt_weight){.part = {part},
+                       .n_parts = 1,
+                       .n_experts = host->n_experts,
+                       .paired = host->paired,
+                       .rows = host->rows,
+                       .cols = host->cols,
+                       .dtype = part->dtype,
+                       .packed_bytes = p->bytes(host),
+                       .packing = p,
+                       .packed_in_blocks = vt_weight_in_blocks(host)};
+}
+
 void vt_pack_all(const vt_packing *p, const vt_weight *w, void *dst)
 {
     p->write(w, 0, (int64_t)(p->bytes(w) / p->unit(w)), dst);

@@ -179,7 +179,13 @@ typedef struct vt_weight {
     void *packed; /* made by packing->write; NULL: run() reads part[] directly */
     size_t packed_bytes;
     const struct vt_packing *packing; /* the layout of `packed` */
+    bool packed_in_blocks; /* what vt_weight_in_blocks() said before the scales were packed, too */
 } vt_weight;
+
+enum { VT_SCALE_BLOCK = 128 };
+/* FP8: whether rows 128 i to 128 i + 127 of the matrix (of each half of a pair) share their scales,
+ * one for each 128 columns. False if a part begins elsewhere. */
+bool vt_weight_in_blocks(const vt_weight *w);
 
 /* A form in which rows of a card read a weight, if that is not the form of the file. A packed
  * weight has bytes(w) bytes, in units (rows, or tiles of rows) of unit(w) bytes each. write()
@@ -193,6 +199,9 @@ typedef struct vt_packing {
     vt_dtype (*type)(const vt_weight *w); /* type of the packed matrix; NULL: the weight's */
     void (*write)(const vt_weight *w, int64_t first, int64_t n, void *dst);
 } vt_packing;
+
+/* The weight that rows of a GPU get: matrix `host`, packed by `p` at `part`. */
+vt_weight vt_weight_packed(const vt_weight *host, const vt_packing *p, const vt_tensor *part);
 
 /* ---- rows and cards ---- */
 

@@ -51,6 +51,12 @@ INLINE void named_barrier(int id, int threads)
     asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }
 
+/* Arrives at a named barrier without waiting. */
+INLINE void named_arrive(int id, int threads)
+{
+    asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory");
+}
+
 /* ---- TMA ---- */
 
 typedef struct __align__(64) cu_tensor_map {
@@ -87,11 +93,29 @@ INLINE void tma_load_3d(const cu_tensor_map *m, u64 *full, void *to, int x, int 
                  : "memory");
 }
 
+INLINE void tma_load_4d(const cu_tensor_map *m, u64 *full, void *to, int x, int y, int z, int v)
+{
+    asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes"
+                 " [%0], [%1, {%2, %3, %4, %5}], [%6];" ::"r"(shared_address(to)),
+                 "l"(m), "r"(x), "r"(y), "r"(z), "r"(v), "r"(shared_address(full))
+                 : "memory");
+}
+
 INLINE void tma_load_5d(const cu_tensor_map *m, u64 *full, void *to, int x, int y, int z, int v, int w)
 {
     asm volatile("cp.async.bulk.tensor.5d.shared::cluster.global.mbarrier::complete_tx::bytes"
                  " [%0], [%1, {%2, %3, %4, %5, %6}], [%7];" ::"r"(shared_address(to)),
                  "l"(m), "r"(x), "r"(y), "r"(z), "r"(v), "r"(w), "r"(shared_address(full))
+                 : "memory");
+}
+
+/* The box goes to the same address in every CTA of the cluster whose bit is set in `ctas`, and to its barrier. */
+INLINE void tma_load_5d_multicast(const cu_tensor_map *m, u64 *full, void *to, int x, int y, int z, int v, int w,
+                                  u32 ctas)
+{
+    asm volatile("cp.async.bulk.tensor.5d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster"
+                 " [%0], [%1, {%2, %3, %4, %5, %6}], [%7], %8;" ::"r"(shared_address(to)),
+                 "l"(m), "r"(x), "r"(y), "r"(z), "r"(v), "r"(w), "r"(shared_address(full)), "h"((u16)ctas)
                  : "memory");
 }
 
@@ -148,6 +172,12 @@ INLINE char *first_atom(char *raw) { return raw + (-shared_address(raw) & (SWIZZ
 INLINE u64 smem_descriptor(u32 address, u32 lbo, u32 sbo)
 {
     return (u64)((address & 0x3ffff) >> 4) | (u64)(lbo >> 4) << 16 | (u64)(sbo >> 4) << 32 | (u64)1 << 62;
+}
+
+/* The same for rows of 64 bytes with the 64-byte swizzle: 8 of them are an atom of 512 bytes. */
+INLINE u64 smem_descriptor_64(u32 address, u32 lbo, u32 sbo)
+{
+    return (u64)((address & 0x3ffff) >> 4) | (u64)(lbo >> 4) << 16 | (u64)(sbo >> 4) << 32 | (u64)2 << 62;
 }
 
 /* The accumulators of a wgmma, as operand numbers and as operands: WGMMA_R<n> are the numbers of the first n. */
@@ -220,6 +250,35 @@ WGMMA_RS(32, 16, 16, 17, 18, 19, 20, 21)
 WGMMA_RS(64, 32, 32, 33, 34, 35, 36, 37)
 WGMMA_RS(96, 48, 48, 49, 50, 51, 52, 53)
 WGMMA_RS(128, 64, 64, 65, 66, 67, 68, 69)
+
+/* d[64 x n] = A B, or += with `accumulate`, of E4M3: A in registers, B K-major in shared memory, a step of 32 in K.
+ * Lane 4 g + q has of A the bytes 4 q .. 4 q + 3 of rows g and g + 8, then bytes 16 + 4 q .. of both. The tensor cores
+ * keep some 14 bits of a sum (DeepSeek-V3's technical report), so a kernel adds up few steps so. */
+#define WGMMA_RS_E4M3(n, count, a0, a1, a2, a3, nb, np)                                                                \
+    INLINE void wgmma_m64n##n##k32_rs_e4m3(float *d /* [n / 2] */, const u32 *a /* [4] */, u64 b, int accumulate)      \
+    {                                                                                                                  \
+        asm volatile("{ .reg .pred p; setp.ne.b32 p, %" #np ", 0;"                                                     \
+                     " wgmma.mma_async.sync.aligned.m64n" #n "k32.f32.e4m3.e4m3 {" WGMMA_R##count "},"                 \
+                     " {%" #a0 ", %" #a1 ", %" #a2 ", %" #a3 "}, %" #nb ", p, 1, 1; }"                                 \
+                     : WGMMA_D##count                                                                                  \
+                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(accumulate));                           \
+    }
+WGMMA_RS_E4M3(32, 16, 16, 17, 18, 19, 20, 21)
+WGMMA_RS_E4M3(64, 32, 32, 33, 34, 35, 36, 37)
+WGMMA_RS_E4M3(128, 64, 64, 65, 66, 67, 68, 69)
+
+/* The same with both operands K-major in shared memory. */
+#define WGMMA_SS_E4M3(n, count, na, nb, np)                                                                            \
+    INLINE void wgmma_m64n##n##k32_ss_e4m3(float *d /* [n / 2] */, u64 a, u64 b, int accumulate)                       \
+    {                                                                                                                  \
+        asm volatile("{ .reg .pred p; setp.ne.b32 p, %" #np ", 0;"                                                     \
+                     " wgmma.mma_async.sync.aligned.m64n" #n "k32.f32.e4m3.e4m3 {" WGMMA_R##count "}, %" #na ", %" #nb \
+                     ", p, 1, 1; }"                                                                                    \
+                     : WGMMA_D##count                                                                                  \
+                     : "l"(a), "l"(b), "r"(accumulate));                                                               \
+    }
+WGMMA_SS_E4M3(128, 64, 64, 65, 66)
+WGMMA_SS_E4M3(192, 96, 96, 97, 98)
 
 INLINE void wgmma_m64n64k16_rs_t(float *d /* [32] */, const u32 *a /* [4] */, u64 b, int accumulate)
 {

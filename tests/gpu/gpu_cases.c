@@ -189,6 +189,22 @@ const gpu_case gpu_cases[] = {
     CASE("linear", "tokens=64|130,type=q2_k,cols=768,rows=128,residual=1"),
     CASE("linear", "tokens=130,type=q4_k|q5_k|q6_k,cols=768,rows=72,rows2=72,epilogue=geglu"),
     CASE("linear", "tokens=33,type=q4_k|q5_k|q6_k,cols=2304,rows=500,logits=1"),
+    /* products in E4M3: each width of a tile, K in parts, several tiles a CTA, tiles that are not
+     * filled by tokens or rows, columns of a wider tensor */
+    CASE("linear", "tokens=17|40|100,type=fp8,cols=256,rows=128,rows2=256,rows3=56,bias=1,"
+                   "scales=blocks"),
+    CASE("linear",
+         "tokens=33|150|390,type=fp8,cols=384,rows=160,residual=1,sliced=1,scales=blocks"),
+    CASE("linear", "tokens=20|60|170,type=fp8,cols=640,rows=72,rows2=72,epilogue=swiglu|geglu,"
+                   "scales=blocks"),
+    CASE("linear", "tokens=30|64|129,type=fp8,cols=2048,rows=136,residual=1,scales=blocks"),
+    CASE("linear",
+         "tokens=50|128,type=fp8,cols=4224,rows=64,rows2=64,epilogue=swiglu,scales=blocks"),
+    CASE("linear", "tokens=560|700,type=fp8,cols=128,rows=600,residual=1,scales=blocks"),
+    CASE("linear",
+         "tokens=300|700,type=fp8,cols=256,rows=136,rows2=136,epilogue=swiglu|geglu,scales=blocks"),
+    CASE("linear", "tokens=300,type=fp8,cols=640,rows=128,rows2=256,rows3=64,bias=1,scales=blocks"),
+    LARGE("linear", "tokens=6000,type=fp8,cols=12288,rows=512,residual=1,scales=blocks"),
     LARGE("linear", "tokens=64,type=q4_k,cols=4096,rows=12288,rows2=12288,epilogue=swiglu"),
     LARGE("linear", "tokens=128,type=q8_0,cols=4096,rows=4096,residual=1"),
     LARGE("linear", "tokens=64,type=q6_k,cols=12288,rows=4096,residual=1"),

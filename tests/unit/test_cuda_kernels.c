@@ -188,7 +188,8 @@ static void run_linear(vt_cuda_lane *lane, const vt_target *t, vt_dtype type, in
                         .rows = rows,
                         .cols = COLS,
                         .dtype = type,
-                        .packing = &linear_cuda_packing};
+                        .packing = &linear_cuda_packing,
+                        .packed_in_blocks = type == VT_FP8_E4M3};
     linear_args a = {.x = &x,
                      .w = &weight,
                      .residual = pair ? NULL : &y,
@@ -303,6 +304,12 @@ static void run_in_registers(vt_cuda_lane *lane, const vt_target *t, vt_dtype ty
     vt_lane l = {.target = t, .size = &size, .workspace_bytes = t->workspace_bytes, .cuda = lane};
     assert_true(vt_impl_fits(&linear_cuda_quant_sm90, &a, t, &size));
     assert_int_equal(linear_cuda_quant_sm90.run(&a, &l), VT_OK);
+    if (type != VT_FP8_E4M3)
+        return;
+    assert_true(vt_impl_fits(&linear_cuda_fp8_sm90, &a, t, &size));
+    assert_int_equal(linear_cuda_fp8_sm90.run(&a, &l), VT_OK);
+    assert_true(vt_impl_fits(&linear_cuda_gemm_fp8_sm90, &a, t, &size));
+    assert_int_equal(linear_cuda_gemm_fp8_sm90.run(&a, &l), VT_OK);
 }
 
 /* How a matrix of Q4_K is cut for a number of tokens on 132 SMs, and the row that runs it. */
@@ -370,7 +377,7 @@ static void test_quantised_wgmma_when_compiled_then_no_spill_and_no_warning(void
     run_experts(&lane, &t, VT_Q4_K, VT_ACT_SILU, 400);
     run_experts(&lane, &t, VT_Q8_0, VT_ACT_RELU2, 400);
     run_experts(&lane, &t, VT_BF16, VT_ACT_RELU2, 400);
-    assert_true(compile_named(cuda) >= 3 * (int32_t)(sizeof type / sizeof *type) + 12);
+    assert_true(compile_named(cuda) >= 3 * (int32_t)(sizeof type / sizeof *type) + 24);
     vt_cuda_close(cuda);
 }
 

@@ -538,17 +538,13 @@ vt_status vt_cuda_launched(vt_cuda_lane *lane, const jit_spec *spec)
     return VT_OK;
 }
 
-vt_status vt_cuda_tensor_map(vt_cuda *c, void *base, int32_t rank, const int64_t *dim,
-                             const int64_t *stride_bytes, const uint32_t *box, cu_tensor_map *out,
-                             vt_err *err)
+enum { MAP_UINT64 = 4, MAP_BFLOAT16 = 9, NO_SWIZZLE = 0, SWIZZLE_64B = 2, SWIZZLE_128B = 3 };
+
+static vt_status tensor_map(vt_cuda *c, int type, int swizzle, void *base, int32_t rank,
+                            const int64_t *dim, const int64_t *stride_bytes, const uint32_t *box,
+                            cu_tensor_map *out, vt_err *err)
 {
-    enum {
-        BFLOAT16 = 9,
-        NO_INTERLEAVE = 0,
-        SWIZZLE_128B = 3,
-        L2_PROMOTION_256B = 3,
-        FILL_ZERO = 0
-    };
+    enum { NO_INTERLEAVE = 0, L2_PROMOTION_256B = 3, FILL_ZERO = 0 };
     assert(rank >= 2 && rank <= 5);
     static const uint32_t step[5] = {1, 1, 1, 1, 1};
     uint64_t dims[5], strides[4];
@@ -557,10 +553,25 @@ vt_status vt_cuda_tensor_map(vt_cuda *c, void *base, int32_t rank, const int64_t
     for (int32_t i = 0; i < rank - 1; i++)
         strides[i] = (uint64_t)stride_bytes[i];
     return vt_cuda_check(c,
-                         c->driver.tensor_map_tiled(out, BFLOAT16, (uint32_t)rank, base, dims,
-                                                    strides, box, step, NO_INTERLEAVE, SWIZZLE_128B,
+                         c->driver.tensor_map_tiled(out, type, (uint32_t)rank, base, dims, strides,
+                                                    box, step, NO_INTERLEAVE, swizzle,
                                                     L2_PROMOTION_256B, FILL_ZERO),
                          "encoding a tensor map", err);
+}
+
+vt_status vt_cuda_tensor_map(vt_cuda *c, void *base, int32_t rank, const int64_t *dim,
+                             const int64_t *stride_bytes, const uint32_t *box, cu_tensor_map *out,
+                             vt_err *err)
+{
+    int swizzle = box[0] == 32 ? SWIZZLE_64B : SWIZZLE_128B;
+    return tensor_map(c, MAP_BFLOAT16, swizzle, base, rank, dim, stride_bytes, box, out, err);
+}
+
+vt_status vt_cuda_tensor_map_words(vt_cuda *c, void *base, int32_t rank, const int64_t *dim,
+                                   const int64_t *stride_bytes, const uint32_t *box,
+                                   cu_tensor_map *out, vt_err *err)
+{
+    return tensor_map(c, MAP_UINT64, NO_SWIZZLE, base, rank, dim, stride_bytes, box, out, err);
 }
 
 vt_status vt_cuda_tensor_map_2d(vt_cuda *c, void *base, int64_t rows, int64_t cols,

@@ -219,12 +219,18 @@ vt_status vt_cuda_launch(vt_cuda_lane *lane, const cuda_launch *l, const void *p
 vt_status vt_cuda_launched(vt_cuda_lane *lane, const jit_spec *spec);
 
 /* TMA map over a tensor of `rank` (2 to 5) dimensions of 2-byte elements, the innermost first, with
- * strides in bytes of the others, a box, and 128-byte swizzle; reads beyond the edge give zeros. */
+ * strides in bytes of the others, a box, and 128-byte swizzle (64-byte where the box's rows have 32
+ * elements); reads beyond the edge give zeros. */
 vt_status vt_cuda_tensor_map(vt_cuda *c, void *base, int32_t rank, const int64_t *dim,
                              const int64_t *stride_bytes, const uint32_t *box, cu_tensor_map *out,
                              vt_err *err);
 
-/* The same over a row-major matrix [rows, cols] with box [box_rows, box_cols]. */
+/* The same over elements of 8 bytes, and without a swizzle. */
+vt_status vt_cuda_tensor_map_words(vt_cuda *c, void *base, int32_t rank, const int64_t *dim,
+                                   const int64_t *stride_bytes, const uint32_t *box,
+                                   cu_tensor_map *out, vt_err *err);
+
+/* vt_cuda_tensor_map over a row-major matrix [rows, cols] with box [box_rows, box_cols]. */
 vt_status vt_cuda_tensor_map_2d(vt_cuda *c, void *base, int64_t rows, int64_t cols,
                                 int64_t row_stride_bytes, uint32_t box_rows, uint32_t box_cols,
                                 cu_tensor_map *out, vt_err *err);

@@ -200,15 +200,7 @@ static vt_status make_weights(on_cuda *c, const vt_operand *o, const vt_packing 
     if (!w)
         return no_memory(c, err);
     for (int32_t i = 0; i < n; i++)
-        w[i] = (vt_weight){.part = {&part[i]},
-                           .n_parts = 1,
-                           .n_experts = host[i].n_experts,
-                           .paired = host[i].paired,
-                           .rows = host[i].rows,
-                           .cols = host[i].cols,
-                           .dtype = part[i].dtype,
-                           .packed_bytes = p->bytes(&host[i]),
-                           .packing = p};
+        w[i] = vt_weight_packed(&host[i], p, &part[i]);
     *member(c->args, o) = w;
     return VT_OK;
 }

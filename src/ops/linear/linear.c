@@ -245,6 +245,25 @@ static void fill_on_grid(vt_tensor *x, uint64_t *rng)
         }
 }
 
+/* Activations whose conversion to E4M3 with a scale for 128 columns is exact: units have one value
+ * of 448 times a power of two, the others have four bits. */
+static void fill_on_e4m3(vt_tensor *x, uint64_t *rng)
+{
+    for (int64_t t = 0; t < x->dim[0]; t++)
+        for (int64_t k = 0; k < x->dim[1]; k += LINEAR_SCALE_BLOCK) {
+            int64_t left = x->dim[1] - k, n = left < LINEAR_SCALE_BLOCK ? left : LINEAR_SCALE_BLOCK;
+            float *b = (float *)x->data + t * x->row_stride + k;
+            float d = ldexpf(1, -7 - (int)(case_random(rng) % 4));
+            for (int64_t i = 0; i < n; i++) {
+                int exponent;
+                float m = frexpf(fminf(fmaxf(case_normal(rng) * 100, -448), 448), &exponent);
+                int bits = exponent > -5 ? 4 : exponent + 9; /* subnormals: multiples of 2^-9 */
+                b[i] = d * ldexpf(rintf(ldexpf(m, bits)), exponent - bits);
+            }
+            b[case_random(rng) % (uint64_t)n] = case_random(rng) & 1 ? 448 * d : -448 * d;
+        }
+}
+
 /* [tokens, cols] fp32; with `sliced` columns of a wider tensor. */
 static vt_tensor *activations(vt_arena *arena, int64_t tokens, int64_t cols, bool sliced)
 {
@@ -307,6 +326,8 @@ static void *linear_make_args(const vt_case *c, uint64_t seed, vt_arena *arena,
         return NULL;
     if (vt_dtype_quantised(dtype))
         fill_on_grid(x, &rng);
+    else if (dtype == VT_FP8_E4M3 && p[SCALES] == CASE_SCALE_BLOCKS)
+        fill_on_e4m3(x, &rng);
     else if (!case_fill(arena, x, 0, 1, &rng))
         return NULL;
     if (p[SCALES] && !case_scales(arena, w, p[SCALES] == CASE_SCALE_BLOCKS, &rng))
@@ -430,6 +451,8 @@ static const vt_impl *const linear_impls[] = {
     &linear_cuda_split_sm90,
     &linear_cuda_gemm_sm90,
     &linear_cuda_gemm_sm80,
+    &linear_cuda_gemm_fp8_sm90,
+    &linear_cuda_fp8_sm90,
     &linear_cuda_quant_sm90,
     &linear_cuda_quant_passes,
     &linear_cuda_quant_panels,

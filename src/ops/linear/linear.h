@@ -10,6 +10,8 @@
  * activations of each row are quantised to int8 in blocks of 32 with an fp32 scale, and the
  * products of a block are summed in int32; float weights: fp32 products, fp32 sums (BF16 and FP8
  * with AMX: each activation is two bf16). The portable implementation dequantises weights instead.
+ * On Hopper, FP8 weights with a scale for each block: the activations of many tokens are rounded to
+ * E4M3 in units of 128 columns with an fp32 scale, unless the program is deterministic.
  * Which of these runs, and in which order the blocks are added, depends on the weight's type and
  * the instruction set only (ops/op.h). */
 #ifndef VT_OPS_LINEAR_H

@@ -11,6 +11,8 @@
  *     gemm_sm90    gemm_sm90.cu: hundreds of tokens, persistent
  *     gemm_sm80    gemm_sm80.cu: more than a few tokens, before Hopper
  *   quantised and FP8 weights in tiles: quant/linear_quant.h, linear_quant_cuda.c
+ *     fp8_sm90     linear_fp8_sm90.cu: FP8 with block scales, activations in E4M3, tens of tokens
+ *     gemm_fp8_sm90  gemm_fp8_sm90.cu: the same for hundreds of tokens (both: linear_fp8_sm90.c)
  *     quant_sm90   linear_quant_sm90.cu: dequantises into wgmma's registers (linear_quant_sm90.c)
  *     passes       linear_quant.cu, 32 tokens per pass
  *     panels       quant_panel.cu writes rows of the weight as BF16, one of the GEMMs reads them
@@ -137,6 +139,29 @@ static bool quant_sm90_suits(const void *args, const vt_target *t, const vt_size
     return !t->deterministic && linear_quant_sm90_suits(a, t, vt_size_rows(a->x, upto));
 }
 
+static bool fp8_sm90_supports(const void *args, const vt_target *t, const vt_size *upto)
+{
+    const linear_args *a = args;
+    return tiles_supports(a, t, upto) && linear_fp8_few_fits(a, t, vt_size_rows(a->x, upto));
+}
+
+static bool fp8_sm90_suits(const void *args, const vt_target *t, const vt_size *upto)
+{
+    const linear_args *a = args;
+    return !t->deterministic && linear_fp8_few_suits(a, vt_size_rows(a->x, upto));
+}
+
+static bool gemm_fp8_sm90_supports(const void *args, const vt_target *t, const vt_size *upto)
+{
+    return tiles_supports(args, t, upto) && linear_fp8_gemm_fits(args, t);
+}
+
+static bool gemm_fp8_sm90_suits(const void *args, const vt_target *t, const vt_size *upto)
+{
+    const linear_args *a = args;
+    return !t->deterministic && linear_fp8_gemm_suits(a, t, vt_size_rows(a->x, upto));
+}
+
 static bool passes_suits(const void *args, const vt_target *t, const vt_size *upto)
 {
     const linear_args *a = args;
@@ -202,6 +227,21 @@ const vt_impl linear_cuda_quant_sm90 = {
     .packing = &linear_cuda_packing,
     .workspace = workspace,
     .extra = linear_quant_sm90_extra};
+const vt_impl linear_cuda_fp8_sm90 = {CUDA_ROW("fp8_sm90", linear_fp8_few, fp8_sm90_supports),
+                                      .family = "sm90",
+                                      .level = 90,
+                                      .suits = fp8_sm90_suits,
+                                      .packing = &linear_cuda_packing,
+                                      .workspace = workspace,
+                                      .extra = linear_fp8_extra};
+const vt_impl linear_cuda_gemm_fp8_sm90 = {
+    CUDA_ROW("gemm_fp8_sm90", linear_fp8_gemm, gemm_fp8_sm90_supports),
+    .family = "sm90",
+    .level = 90,
+    .suits = gemm_fp8_sm90_suits,
+    .packing = &linear_cuda_packing,
+    .workspace = workspace,
+    .extra = linear_fp8_extra};
 const vt_impl linear_cuda_quant_passes = {CUDA_ROW("passes", linear_quant_passes, tiles_supports),
                                           .fixed_order = true,
                                           .suits = passes_suits,

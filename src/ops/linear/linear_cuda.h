@@ -45,11 +45,11 @@ typedef void linear_describe_fn(const void *args, const vt_target *t, const vt_s
                                 vt_cut *out);
 linear_run_fn linear_small_run, linear_normed_run, linear_ordered_run, linear_gemm_sm80_run,
     linear_split_sm90_run, linear_gemm_sm90_run, linear_cublaslt_run, linear_quant_passes_run,
-    linear_quant_panels_run, linear_quant_sm90_run;
+    linear_quant_panels_run, linear_quant_sm90_run, linear_fp8_few_run, linear_fp8_gemm_run;
 linear_describe_fn linear_small_describe, linear_normed_describe, linear_ordered_describe,
     linear_cublaslt_describe, linear_split_sm90_describe, linear_gemm_sm90_describe,
     linear_gemm_sm80_describe, linear_quant_passes_describe, linear_quant_panels_describe,
-    linear_quant_sm90_describe;
+    linear_quant_sm90_describe, linear_fp8_few_describe, linear_fp8_gemm_describe;
 
 /* linear_few_cuda.c */
 int32_t linear_small_tokens(const linear_args *a);
@@ -108,5 +108,12 @@ vt_cost linear_quant_panels_extra(const void *args, const vt_batch *batch);
 bool linear_quant_sm90_fits(const linear_args *a, const vt_target *t, int64_t tokens);
 bool linear_quant_sm90_suits(const linear_args *a, const vt_target *t, int64_t tokens);
 vt_cost linear_quant_sm90_extra(const void *args, const vt_batch *batch);
+
+/* linear_fp8_sm90.c */
+bool linear_fp8_few_fits(const linear_args *a, const vt_target *t, int64_t tokens);
+bool linear_fp8_few_suits(const linear_args *a, int64_t tokens);
+bool linear_fp8_gemm_fits(const linear_args *a, const vt_target *t);
+bool linear_fp8_gemm_suits(const linear_args *a, const vt_target *t, int64_t tokens);
+vt_cost linear_fp8_extra(const void *args, const vt_batch *batch);
 
 #endif

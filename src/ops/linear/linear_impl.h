@@ -5,7 +5,7 @@
 #include "ops/cut.h"
 #include "ops/linear/linear.h"
 
-#define LINEAR_SCALE_BLOCK 128 /* FP8 scales cover 128 x 128 weights */
+#define LINEAR_SCALE_BLOCK VT_SCALE_BLOCK /* FP8 scales cover 128 x 128 weights */
 
 /* Element i of a dense F32, F16 or BF16 tensor. */
 float linear_float_at(const vt_tensor *t, int64_t i);

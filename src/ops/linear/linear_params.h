@@ -46,6 +46,14 @@ typedef struct quant_panel_params {
     int32_t rows;
 } quant_panel_params;
 
+/* fp8_rows.cu */
+typedef struct fp8_rows_params {
+    const uint16_t *x;
+    uint8_t *out;
+    float *scale;
+    int32_t x_stride, n_tokens, padded; /* padded: tokens of a row of scales */
+} fp8_rows_params;
+
 /* The rings of linear_ordered.cu in shared memory: a slot has ORDERED_CHUNK columns of some rows of
  * the weight and of some tokens. */
 enum { ORDERED_CHUNK = 64 };

@@ -343,9 +343,9 @@ static void put_tag(vt_buf *b, const vt_roofs *r, vt_roof_kind kind)
         vt_buf_printf(b, " [%s]", vt_roof_tag_name[tag]);
 }
 
-static void put_roofs(vt_buf *b, const vt_roofs *r)
+static void put_roofs(vt_buf *b, const vt_roofs *r, bool fp8)
 {
-    static const vt_roof_kind unit[] = {VT_ROOF_FP32, VT_ROOF_BF16, VT_ROOF_INT8};
+    static const vt_roof_kind unit[] = {VT_ROOF_FP32, VT_ROOF_BF16, VT_ROOF_INT8, VT_ROOF_FP8};
     vt_buf_printf(b, "%s", r->name);
     if (r->measured && r->threads == 0)
         vt_buf_printf(b, ", %s (measured)", r->level);
@@ -354,7 +354,7 @@ static void put_roofs(vt_buf *b, const vt_roofs *r)
                       r->measured ? " (measured; vitrine env measures again)" : "");
     vt_text_printf(b, ": reads %f B/s", vt_roofs_bandwidth(r));
     put_tag(b, r, r->near_bytes_per_s > 0 ? VT_ROOF_WEIGHTS : VT_ROOF_MEMORY);
-    for (int i = 0; i < 3; i++)
+    for (int i = 0; i < (fp8 ? 4 : 3); i++)
         if (vt_roof_get(r, unit[i]) > 0) {
             vt_buf_printf(b, ", %s ", vt_roof_rows[unit[i]].name);
             vt_text_rate(b, vt_roof_get(r, unit[i]), "OP");
@@ -600,7 +600,7 @@ static int print_text(const cli *c, const vt_model *m, const explanation *x)
     vt_buf_printf(&b, "%s (%s): %d sequence%s, %d new token%s each, context %d\n", m->name,
                   m->quant, x->n_seqs, x->n_seqs == 1 ? "" : "s", x->seq.q_len,
                   x->seq.q_len == 1 ? "" : "s", x->seq.kv_len);
-    put_roofs(&roofs, &x->roofs);
+    put_roofs(&roofs, &x->roofs, x->total.cost.flops.fp8 > 0);
     if (x->gpu >= 0)
         put_gpu(&roofs, x);
     else if (x->named)

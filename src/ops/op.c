@@ -240,6 +240,16 @@ vt_weight vt_weight_packed(const vt_weight *host, const vt_packing *p, const vt_
                        .packed_in_blocks = vt_weight_in_blocks(host)};
 }
 
+vt_cost vt_impl_cost(const vt_op *op, const vt_impl *impl, const void *args, const vt_batch *batch)
+{
+    vt_cost c = op->cost(args, batch);
+    if (impl->fp8_products) {
+        c.flops.fp8 += c.flops.bf16;
+        c.flops.bf16 = 0;
+    }
+    return c;
+}
+
 void vt_pack_all(const vt_packing *p, const vt_weight *w, void *dst)
 {
     p->write(w, 0, (int64_t)(p->bytes(w) / p->unit(w)), dst);

@@ -271,6 +271,7 @@ typedef struct vt_impl {
     bool fixed_order; /* CUDA: its sums do not depend on what else is in the batch */
     bool
         bf16_weights; /* CUDA: makes quantised weights BF16; others use their integers and scales */
+    bool fp8_products; /* CUDA: FP8 tensor cores do what the card counts as bf16 products */
     /* Returns true if it can run a call of up to this size. NULL: every call. */
     bool (*supports)(const void *args, const vt_target *t, const vt_size *upto);
     /* Returns true if it is the right choice for a call of this size that it supports. NULL:
@@ -435,6 +436,8 @@ const void *vt_op_operand(const vt_op *op, const void *args, vt_operand_kind kin
 
 /* Returns true if the target has what the row needs, and the row supports the call. */
 bool vt_impl_fits(const vt_impl *impl, const void *args, const vt_target *t, const vt_size *upto);
+/* The card's cost of a call that this row runs, with its products in the unit that does them. */
+vt_cost vt_impl_cost(const vt_op *op, const vt_impl *impl, const void *args, const vt_batch *batch);
 /* The row that runs a call of this size: the one that the user asked for, if it fits; else the
  * first one that fits and suits; NULL if there is none. On the CPU it does not depend on the
  * size. */

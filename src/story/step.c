@@ -180,7 +180,7 @@ bool story_step_cost(const story_step *p, int32_t call, vt_cost *compulsory, vt_
     *compulsory = *extra = (vt_cost){0};
     for (const vt_program *rank = p->program; rank; rank = rank->next_rank) {
         const void *args = rank->call[call].args;
-        vt_cost cost = c->op->cost(args, &p->batch),
+        vt_cost cost = vt_impl_cost(c->op, impl, args, &p->batch),
                 more = impl->extra ? impl->extra(args, &p->batch) : (vt_cost){0};
         vt_cost_add(compulsory, &cost);
         vt_cost_add(extra, &more);
@@ -209,7 +209,8 @@ story_step_bytes story_step_sum(const story_step *p)
  * multiplies integers on the matrix unit: what the cards count as int8 runs in bf16 there. */
 static story_bound unit_of(const vt_roofs *r, story_bound b)
 {
-    if (b == STORY_BOUND_INT8 && r->int8_per_s > 0 && !r->is_gpu)
+    if ((b == STORY_BOUND_INT8 && r->int8_per_s > 0 && !r->is_gpu) ||
+        (b == STORY_BOUND_FP8 && r->fp8_per_s > 0))
         return b;
     story_bound other = b == STORY_BOUND_BF16 ? STORY_BOUND_FP32 : STORY_BOUND_BF16;
     bool there = b == STORY_BOUND_FP32 ? r->fp32_per_s > 0
@@ -246,12 +247,14 @@ double story_work_s(const vt_cost *c, const vt_roofs *r, story_bound *bound)
     work[unit_of(r, STORY_BOUND_FP32)] += (double)c->flops.fp32;
     work[unit_of(r, STORY_BOUND_BF16)] += (double)c->flops.bf16;
     work[unit_of(r, STORY_BOUND_INT8)] += (double)c->flops.int8;
+    work[unit_of(r, STORY_BOUND_FP8)] += (double)c->flops.fp8;
     s[STORY_BOUND_MEMORY] = seconds(bytes.memory, vt_roofs_bandwidth(r));
     s[STORY_BOUND_CACHE] = fmax(seconds(bytes.l3, r->l3_bytes_per_s),
                                 seconds(bytes.l2, r->l2_bytes_per_s));
     s[STORY_BOUND_FP32] = seconds(work[STORY_BOUND_FP32], r->fp32_per_s);
     s[STORY_BOUND_BF16] = seconds(work[STORY_BOUND_BF16], r->bf16_per_s);
     s[STORY_BOUND_INT8] = seconds(work[STORY_BOUND_INT8], r->int8_per_s);
+    s[STORY_BOUND_FP8] = seconds(work[STORY_BOUND_FP8], r->fp8_per_s);
     *bound = STORY_BOUND_MEMORY;
     for (int i = 0; i < STORY_BOUNDS; i++)
         if (s[i] > longest) {
@@ -272,8 +275,8 @@ double story_floor_s(const vt_cost *c, const vt_roofs *r, story_bound *bound)
 
 const char *story_bound_name(story_bound b)
 {
-    static const char *const name[STORY_BOUNDS] = {"memory", "fp32",  "bf16",
-                                                   "int8",   "cache", "launch"};
+    static const char *const name[STORY_BOUNDS] = {"memory", "fp32",  "bf16",  "int8",
+                                                   "fp8",    "cache", "launch"};
     return name[b];
 }
 

@@ -72,7 +72,8 @@ static void check_rounded(const vt_tensor *x, const uint16_t *y, const char *row
             for (int64_t i = k / UNIT * UNIT; i < k / UNIT * UNIT + UNIT; i++)
                 most = fmaxf(most, fabsf(tensor_get(x, t, i)));
             float scale = most / 448,
-                  want = most > 1e-30f ? nearest_e4m3(tensor_get(x, t, k) * (448 / most)) * scale : 0;
+                  want = most > 1e-30f ? nearest_e4m3(tensor_get(x, t, k) * (448 / most)) * scale
+                                       : 0;
             float got = vt_bf16_to_f32(y[t * COLS + k]);
             if (fabsf(got - want) > fabsf(want) / 128)
                 fail_msg("%s: token %d, column %d: %g became %g, expected %g", row, (int)t, (int)k,
@@ -80,8 +81,8 @@ static void check_rounded(const vt_tensor *x, const uint16_t *y, const char *row
         }
 }
 
-/* Property: each unit of 128 columns of a token is rounded to the nearest multiples of its own scale,
- * its largest value / 448, in both kernels' orders of columns. */
+/* Property: each unit of 128 columns of a token is rounded to the nearest multiples of its own
+ * scale, its largest value / 448, in both kernels' orders of columns. */
 static void test_activations_are_rounded_to_the_nearest_e4m3_of_their_unit(void **state)
 {
     (void)state;

@@ -20,7 +20,8 @@ static void test_floor_is_the_longest_of_what_the_roofs_allow(void **state)
     const vt_roofs all = {.memory_bytes_per_s = 10,
                           .fp32_per_s = 100,
                           .bf16_per_s = 1000,
-                          .int8_per_s = 2000},
+                          .int8_per_s = 2000,
+                          .fp8_per_s = 4000},
                    cpu = {.memory_bytes_per_s = 10, .fp32_per_s = 100, .int8_per_s = 2000},
                    gpu = {.memory_bytes_per_s = 10, .fp32_per_s = 100, .bf16_per_s = 1000};
     const struct {
@@ -35,6 +36,8 @@ static void test_floor_is_the_longest_of_what_the_roofs_allow(void **state)
         {{.read.weights = 10, .flops = {.bf16 = 5000, .fp32 = 100}}, &all, 5, "bf16"},
         {{.read.weights = 10, .flops = {.bf16 = 400, .fp32 = 100}}, &cpu, 5, "fp32"},
         {{.read.weights = 10, .flops = {.int8 = 3000, .bf16 = 2000}}, &gpu, 5, "bf16"},
+        {{.read.weights = 10, .flops = {.fp8 = 8000, .bf16 = 1000}}, &all, 2, "fp8"},
+        {{.read.weights = 10, .flops = {.fp8 = 3000, .bf16 = 2000}}, &gpu, 5, "bf16"},
     };
     for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
         story_bound bound;

@@ -42,7 +42,8 @@ static bool is_split_fine(const lab_signs *s) { return s->partial_share > many_p
 /* The roof of a matrix unit binds it, and the unit mostly waits. */
 static bool is_matrix_idle(const lab_signs *s)
 {
-    bool matrix = s->bound && (strcmp(s->bound, "bf16") == 0 || strcmp(s->bound, "int8") == 0);
+    bool matrix = s->bound && (strcmp(s->bound, "bf16") == 0 || strcmp(s->bound, "int8") == 0 ||
+                               strcmp(s->bound, "fp8") == 0);
     return matrix &&
            (s->matrix_share < idle_unit || (!isfinite(s->matrix_share) && s->of_roof < idle_unit));
 }

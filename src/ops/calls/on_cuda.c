@@ -272,5 +272,6 @@ vt_status on_cuda_run(on_cuda *c, vt_err *err)
 
 vt_cost on_cuda_cost(const on_cuda *c)
 {
-    return c->op->cost(c->args, c->batch == &c->counted ? NULL : c->batch);
+    const vt_batch *batch = c->batch == &c->counted ? NULL : c->batch;
+    return c->impl ? vt_impl_cost(c->op, c->impl, c->args, batch) : c->op->cost(c->args, batch);
 }

@@ -88,12 +88,12 @@ static void kernel_row(page *p, const json_t *side, const char *name, const char
 
 static void hardware_row(page *p, const json_t *side, const char *name, const char *tail)
 {
-    static const char *const unit[] = {"memory", "int8", "fp32", "bf16"};
-    static const char *const key[] = {"of_memory", "of_int8", "of_fp32", "of_bf16"};
+    static const char *const unit[] = {"memory", "int8", "fp32", "bf16", "fp8"};
+    static const char *const key[] = {"of_memory", "of_int8", "of_fp32", "of_bf16", "of_fp8"};
     bool any = false;
     vt_buf b = {0};
     vt_buf_printf(&b, "%.1f FLOP/byte", story_num(side, "flop_per_byte"));
-    for (int i = 0; i < 4; i++)
+    for (int i = 0; i < 5; i++)
         if (story_num(side, key[i]) > 0) {
             vt_buf_printf(&b, ", %s %.1f %%", unit[i], 100 * story_num(side, key[i]));
             any = true;

@@ -47,16 +47,24 @@ static void put_busy(vt_json *w, const story_input *in, const story_record *r, c
 
 /* A lane without a counter can tell this: the exact work of a step by the step's time, as a share
  * of a roof. */
-typedef enum work_lane { LANE_MEMORY, LANE_FP32, LANE_BF16, LANE_INT8, WORK_LANES } work_lane;
+typedef enum work_lane {
+    LANE_MEMORY,
+    LANE_FP32,
+    LANE_BF16,
+    LANE_INT8,
+    LANE_FP8,
+    WORK_LANES
+} work_lane;
 
-static const char *const work_name[WORK_LANES] = {"memory", "fp32", "bf16", "int8"};
+static const char *const work_name[WORK_LANES] = {"memory", "fp32", "bf16", "int8", "fp8"};
 
 /* The roofs' shares in one step: share[WORK_LANES]. False: the step cannot be costed. */
 static bool step_shares(const story_input *in, const story_record *r, const step_record *s,
                         story_step *plan, double *share)
 {
     const double roof[WORK_LANES] = {vt_roofs_bandwidth(&in->roofs), in->roofs.fp32_per_s,
-                                     in->roofs.bf16_per_s, in->roofs.int8_per_s};
+                                     in->roofs.bf16_per_s, in->roofs.int8_per_s,
+                                     in->roofs.fp8_per_s};
     double work[WORK_LANES] = {0}, s_s = span_s(s->device);
     if (!(s_s > 0) || !story_bind_step(r, s, plan))
         return false;
@@ -68,6 +76,7 @@ static bool step_shares(const story_input *in, const story_record *r, const step
         work[LANE_FP32] += (double)cost.flops.fp32;
         work[roof[LANE_BF16] > 0 ? LANE_BF16 : LANE_FP32] += (double)cost.flops.bf16;
         work[LANE_INT8] += (double)cost.flops.int8;
+        work[roof[LANE_FP8] > 0 ? LANE_FP8 : LANE_BF16] += (double)cost.flops.fp8;
     }
     for (int k = 0; k < WORK_LANES; k++)
         share[k] = roof[k] > 0 ? work[k] / s_s / roof[k] : NAN;

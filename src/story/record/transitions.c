@@ -30,12 +30,12 @@ static double intensity(const phase *p)
 static double reached(const phase *p, const vt_roofs *roofs, story_bound b)
 {
     const double roof[STORY_BOUNDS] = {vt_roofs_bandwidth(roofs), roofs->fp32_per_s,
-                                       roofs->bf16_per_s, roofs->int8_per_s};
+                                       roofs->bf16_per_s, roofs->int8_per_s, roofs->fp8_per_s};
     double work = 0;
     for (int32_t i = 0; i < p->n_ops; i++) {
         const vt_flops *f = &p->op[i].cost.flops;
         const double did[STORY_BOUNDS] = {p->op[i].link ? 0 : op_bytes(&p->op[i]), (double)f->fp32,
-                                          (double)f->bf16, (double)f->int8};
+                                          (double)f->bf16, (double)f->int8, (double)f->fp8};
         work += did[b];
     }
     return roof[b] > 0 && p->n_timed ? work / p->n_timed / phase_step_s(p) / roof[b] : NAN;
@@ -67,6 +67,8 @@ static void put_side(vt_json *w, const char *key, const story_input *in, const p
     vt_json_tagged(w, "of_int8", reached(p, &in->roofs, STORY_BOUND_INT8), 4, derived);
     vt_json_tagged(w, "of_fp32", reached(p, &in->roofs, STORY_BOUND_FP32), 4, derived);
     vt_json_tagged(w, "of_bf16", reached(p, &in->roofs, STORY_BOUND_BF16), 4, derived);
+    if (reached(p, &in->roofs, STORY_BOUND_FP8) > 0)
+        vt_json_tagged(w, "of_fp8", reached(p, &in->roofs, STORY_BOUND_FP8), 4, derived);
     vt_json_close(w);
 }
 

@@ -13,7 +13,7 @@
 //                    products of a unit are summed by the tensor cores; such a sum times its two scales is added to
 //                    the total, in fp32. While one warpgroup adds, the other one multiplies: they take turns.
 //
-// The residual comes to the C buffer by TMA while the tile is computed; the results leave from there.
+// TMA brings the residual to the buffers of results while a tile is computed, and stores the results from there.
 //
 // Bytes: W once for each 16 tiles of tokens, x once for each tile of rows, from L2. Roof: FP8 tensor cores, less what
 // the additions take.

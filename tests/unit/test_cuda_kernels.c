@@ -188,8 +188,7 @@ static void run_linear(vt_cuda_lane *lane, const vt_target *t, vt_dtype type, in
                         .rows = rows,
                         .cols = COLS,
                         .dtype = type,
-                        .packing = &linear_cuda_packing,
-                        .packed_in_blocks = type == VT_FP8_E4M3};
+                        .packing = &linear_cuda_packing};
     linear_args a = {.x = &x,
                      .w = &weight,
                      .residual = pair ? NULL : &y,
@@ -293,7 +292,8 @@ static void run_in_registers(vt_cuda_lane *lane, const vt_target *t, vt_dtype ty
                         .rows = rows,
                         .cols = COLS,
                         .dtype = type,
-                        .packing = &linear_cuda_packing};
+                        .packing = &linear_cuda_packing,
+                        .packed_in_blocks = type == VT_FP8_E4M3};
     linear_args a = {.x = &x,
                      .w = &weight,
                      .residual = pair ? NULL : &y,

@@ -191,7 +191,7 @@ static vt_status collect_variants(cuda_executor *x, step_shape *s, vt_err *err)
  * many as that many tokens can have, because the choice of attention's kernel depends on their
  * number too. */
 static vt_status collect_size(cuda_executor *x, int32_t tokens, int32_t rows, int32_t decode_tokens,
-                              int32_t most, vt_err *err)
+                              int32_t most, int32_t prefills, vt_err *err)
 {
     vt_size size = {.tokens = tokens,
                     .seqs = most == 0       ? 1
@@ -200,7 +200,7 @@ static vt_status collect_size(cuda_executor *x, int32_t tokens, int32_t rows, in
                     .rows = rows,
                     .decodes = tokens < most ? tokens : most,
                     .decode_tokens = decode_tokens,
-                    .prefills = 1,
+                    .prefills = prefills,
                     .copies = 1};
     step_shape s = cuda_step_of_size(x, &size);
     cuda_step_bind(x, &s);
@@ -224,15 +224,18 @@ static vt_status collect_up_to(cuda_executor *x, int32_t tokens, int32_t rows, v
     vt_status status = VT_OK;
     x->lane.collect = true;
     for (int32_t t = 1; t > 0 && status == VT_OK; t = next_size(t, tokens))
-        status = collect_size(x, t, 1, 0, lim->max_seqs, err);
+        status = collect_size(x, t, 1, 0, lim->max_seqs, 1, err);
     /* without decodes another call may stand before a library's, and stamp its end */
     for (int32_t t = 1; t > 0 && status == VT_OK && x->lane.stamps; t = next_size(t, tokens))
-        status = collect_size(x, t, 1, 0, 0, err);
+        status = collect_size(x, t, 1, 0, 0, 1, err);
+    /* decodes alone may make what stands in front of their attention */
+    for (int32_t t = 1; t > 0 && status == VT_OK; t = next_size(t, lim->max_seqs))
+        status = collect_size(x, t, 1, 0, lim->max_seqs, 0, err);
     for (int32_t t = 1; t > 0 && status == VT_OK; t = next_size(t, lim->max_seqs))
         if (lim->decode_tokens > 1)
-            status = collect_size(x, t, 1, lim->decode_tokens, lim->max_seqs, err);
+            status = collect_size(x, t, 1, lim->decode_tokens, lim->max_seqs, 1, err);
     for (int32_t r = 1; r > 0 && status == VT_OK; r = next_size(r, rows))
-        status = collect_size(x, 1, r, 0, lim->max_seqs, err);
+        status = collect_size(x, 1, r, 0, lim->max_seqs, 1, err);
     x->lane.collect = false;
     return status;
 }

@@ -33,6 +33,7 @@
 #include "ops/lora/lora.h"
 #include "ops/page_copy/page_copy.h"
 #include "ops/add_position/add_position.h"
+#include "ops/attention/attention.h"
 #include "ops/part_norm/part_norm.h"
 #include "ops/rmsnorm/rmsnorm.h"
 #include "ops/sample/sample.h"
@@ -465,7 +466,7 @@ static bool reads_norm(const vt_call *c, const vt_tensor *x)
 }
 
 /* Lets the linear calls right behind the norm at `at` make that norm themselves, if no other call
- * reads the normed rows. Which rows of linear do is their affair (vt_impl.norms). */
+ * reads the normed rows. Which rows of linear do is their affair (vt_impl.makes_before). */
 void build_offer_norm(builder *b, int32_t at)
 {
     vt_program *p = b->p;
@@ -488,7 +489,21 @@ void build_offer_norm(builder *b, int32_t at)
         a->plus_one = n->plus_one;
         choose(b, &p->call[i]);
     }
-    norm->norm = (uint8_t)(end - at - 1);
+    norm->readers = (uint8_t)(end - at - 1);
+}
+
+/* Lets a decode's attention make what rope_store made for it, the call in front of it. Attention of
+ * prefills reads that too: a row of the former makes it only in steps without the latter. */
+void build_offer_turn(builder *b)
+{
+    vt_program *p = b->p;
+    if (b->status != VT_OK || p->n_calls < 2 || p->target.device != VT_DEVICE_CUDA)
+        return;
+    vt_call *call = &p->call[p->n_calls - 2];
+    if (call[0].op != &rope_store_op || call[1].op != &attention_decode_op)
+        return;
+    ((attention_args *)call[1].args)->before = *(const rope_store_args *)call[0].args;
+    call[0].readers = 1;
 }
 
 /* A block with its norms. *normed: h has its input already, and afterwards that of the next block.
@@ -823,10 +838,12 @@ static int32_t deciding(const vt_call *c, const vt_size *size)
 
 bool vt_call_active(const vt_call *c, const vt_size *size)
 {
-    bool reads = c->norm == 0; /* a call reads it that does not make it */
-    for (int32_t i = 1; i <= c->norm; i++)
-        reads = reads || !vt_call_impl(c + i, size)->norms;
-    return deciding(c, size) > 0 && reads;
+    bool read = c->readers == 0; /* by a call that does not make it */
+    for (int32_t i = 1; i <= c->readers; i++) {
+        const vt_impl *reader = vt_call_impl(c + i, size);
+        read = read || !reader->makes_before || !reader->makes_before(c[i].args, size);
+    }
+    return deciding(c, size) > 0 && read;
 }
 
 int32_t vt_call_choice(const vt_call *c, const vt_size *size)

@@ -39,10 +39,11 @@ typedef struct vt_call {
     vt_choice *choice; /* [n_choices] by size */
     int16_t *plan;     /* [n_choices] index in the program's plans; -1: that choice needs none */
     int16_t n_choices;
-    int16_t layer;  /* -1: outside the layers */
-    uint8_t when;   /* vt_when */
-    uint8_t norm;   /* a norm that the next so many calls alone read: left out where all make it */
-    char label[40]; /* "L07.linear.qkv" */
+    int16_t layer;   /* -1: outside the layers */
+    uint8_t when;    /* vt_when */
+    uint8_t readers; /* so many calls behind it alone read what it makes: it is left out where all
+                        of them make that themselves (vt_impl.makes_before) */
+    char label[40];  /* "L07.linear.qkv" */
 } vt_call;
 
 /* One plan of a step. It is made from `args`, the arguments of the first call that uses it, and all

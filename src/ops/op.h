@@ -267,7 +267,6 @@ typedef struct vt_impl {
     vt_device_kind device;
     vt_isa isa;       /* CPU: the instruction set it needs */
     int32_t level;    /* CUDA: the compute level it needs, 80 or 90; 0: any */
-    bool norms;       /* CUDA: makes the norm in front of it (linear_args.before) */
     bool fixed_order; /* CUDA: its sums do not depend on what else is in the batch */
     bool
         bf16_weights; /* CUDA: makes quantised weights BF16; others use their integers and scales */
@@ -277,6 +276,10 @@ typedef struct vt_impl {
     /* Returns true if it is the right choice for a call of this size that it supports. NULL:
      * yes. */
     bool (*suits)(const void *args, const vt_target *t, const vt_size *upto);
+    /* CUDA: returns true if in a step of this size it makes what the call in front of it makes
+     * (linear_args.before, attention_args.before). Where all readers of that call do, it is left
+     * out. NULL: never. */
+    bool (*makes_before)(const void *args, const vt_size *size);
     vt_status (*run)(const void *args, const vt_lane *lane);
     void (*describe)(const void *args, const vt_target *t, const vt_size *size, vt_cut *out);
     const vt_host_plan *plan;  /* NULL: no host work */

@@ -345,6 +345,35 @@ const gpu_case gpu_cases[] = {
                               "page=64,families=1,shared=78,step=37"),
     LARGE("attention_decode", "seqs=64,kv_len=1950,heads=32,kv_heads=8,head_dim=128,kv_type=bf16,"
                               "page=64,families=1,shared=30,step=37"),
+    /* with the call in front of them: groups below 8, of 8 and above; the newest token in the first
+     * block of a warp's ring, in one behind it, alone in a page and in a block; two warps; windows;
+     * types and sizes of which that call stays a kernel of its own, and shared pages */
+    CASE("attention_decode", "seqs=1,kv_len=1,heads=8,kv_heads=2,before=2"),
+    CASE("attention_decode",
+         "seqs=3,kv_len=300,heads=9,kv_heads=3,head_dim=64,page=16,step=37,before=1"),
+    CASE("attention_decode", "seqs=2,kv_len=3000,heads=16,kv_heads=2,step=1,before=3,sinks=1"),
+    CASE("attention_decode", "seqs=5,kv_len=1000,heads=16,kv_heads=8,step=8,before=2"),
+    CASE("attention_decode", "seqs=33,kv_len=15,heads=8,kv_heads=2,page=16,step=1,before=2"),
+    CASE("attention_decode",
+         "seqs=3,kv_len=40,heads=14,kv_heads=1,head_dim=64,page=16,step=7,window=20,before=4"),
+    CASE("attention_decode", "seqs=2,kv_len=400,heads=24,kv_heads=2,page=64,step=37,before=2"),
+    CASE("attention_decode", "seqs=6,kv_len=200,heads=4,kv_heads=2,head_dim=256,page=32,step=15,"
+                             "window=64,cap=50,before=2"),
+    CASE("attention_decode",
+         "seqs=3,kv_len=300,heads=8,kv_heads=2,kv_type=fp8,page=16,step=37,before=2"),
+    CASE("attention_decode",
+         "seqs=5,kv_len=70,heads=8,kv_heads=1,head_dim=64,kv_type=fp8,page=16,step=5,before=3"),
+    CASE("attention_decode", "seqs=2,kv_len=129,heads=12,kv_heads=1,kv_type=fp8,step=1,before=4"),
+    CASE("attention_decode",
+         "seqs=5,kv_len=900,heads=7,kv_heads=1,head_dim=256,kv_type=fp8,page=64,step=37,before=1"),
+    CASE("attention_decode",
+         "seqs=5,kv_len=70,heads=32,kv_heads=4,head_dim=256,page=64,step=5,before=2"),
+    CASE("attention_decode",
+         "seqs=5,kv_len=70,heads=3,kv_heads=1,head_dim=96,page=5,step=5,before=2"),
+    CASE("attention_decode",
+         "seqs=5,q_len=2,kv_len=70,heads=4,kv_heads=2,head_dim=64,page=16,step=5,before=1"),
+    CASE("attention_decode",
+         "seqs=5,kv_len=300,heads=32,kv_heads=8,families=1,shared=4,step=37,before=2"),
     /* FP8 KV: 1 to 16 chunks of 16 in a row, odd numbers of chunks, groups larger than a tile,
      * windows */
     LARGE("kv_store", "tokens=512,kv_heads=8,head_dim=128,kv_type=fp8,page=64"),

@@ -136,8 +136,9 @@ static void test_a_program_runs_on_what_was_asked_for(void **state)
     }
 }
 
-/* Returns how many calls of rmsnorm a decode of so many tokens runs on an H200. */
-static int32_t norms_of(const char *dummy, bool deterministic, int32_t tokens)
+/* Returns how many calls of an op a step of this size runs on an H200. */
+static int32_t active_calls(const char *dummy, bool deterministic, const vt_size *size,
+                            const char *op)
 {
     vt_model *m;
     vt_described d;
@@ -149,7 +150,6 @@ static int32_t norms_of(const char *dummy, bool deterministic, int32_t tokens)
                         .page_size = 64,
                         .n_workers = 1};
     vt_target target = vt_target_named(vt_hardware_find("h200", NULL), &limits);
-    vt_size size = {.tokens = tokens, .decodes = tokens, .rows = tokens};
     int32_t n = 0;
     target.deterministic = deterministic;
     if (vt_model_load_dummy(dummy, &m, &err) != VT_OK ||
@@ -157,7 +157,7 @@ static int32_t norms_of(const char *dummy, bool deterministic, int32_t tokens)
         fail_msg("%s", err.message);
     for (int32_t i = 0; i < d.program->n_calls; i++) {
         const vt_call *c = &d.program->call[i];
-        n += strcmp(c->op->name, "rmsnorm") == 0 && vt_call_active(c, &size);
+        n += strcmp(c->op->name, op) == 0 && vt_call_active(c, size);
     }
     vt_described_release(&d);
     vt_model_free(m);
@@ -185,9 +185,41 @@ static void test_norms_that_their_readers_make_are_left_out(void **state)
         {"exaone-4.0-1.2b", false, 64, 1},
     };
     for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
-        int32_t got = norms_of(row[i].dummy, row[i].deterministic, row[i].tokens);
+        vt_size size = {.tokens = row[i].tokens, .decodes = row[i].tokens, .rows = row[i].tokens};
+        int32_t got = active_calls(row[i].dummy, row[i].deterministic, &size, "rmsnorm");
         if (got != row[i].norms)
             fail_msg("%s, %d tokens: %d norms", row[i].dummy, row[i].tokens, got);
+    }
+}
+
+static void test_what_decodes_turn_themselves_is_left_out(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *dummy;
+        bool deterministic;
+        vt_size size;
+        int32_t calls; /* of rope_store */
+    } row[] = {
+        {"qwen3-0.6b", false, {.tokens = 1, .seqs = 1, .decodes = 1, .rows = 1}, 0},
+        {"qwen3-0.6b", false, {.tokens = 16, .seqs = 16, .decodes = 16, .rows = 16}, 0},
+        {"qwen3-0.6b", false, {.tokens = 24, .seqs = 24, .decodes = 24, .rows = 24}, 28},
+        {"qwen3-0.6b", true, {.tokens = 1, .seqs = 1, .decodes = 1, .rows = 1}, 28},
+        /* prefills read it too, and decodes of several tokens have a kernel that does not turn */
+        {"qwen3-0.6b", false, {.tokens = 9, .seqs = 2, .decodes = 1, .prefills = 1, .rows = 2}, 28},
+        {"qwen3-0.6b", false, {.tokens = 9, .seqs = 1, .prefills = 1, .rows = 1}, 28},
+        {"qwen3-0.6b",
+         false,
+         {.tokens = 4, .seqs = 2, .decodes = 2, .decode_tokens = 2, .rows = 4},
+         28},
+        {"qwen3-30b-a3b", false, {.tokens = 2, .seqs = 2, .decodes = 2, .rows = 2}, 0},
+        {"gpt-oss-20b", false, {.tokens = 1, .seqs = 1, .decodes = 1, .rows = 1}, 0},
+        {"qwen3.5-0.8b", false, {.tokens = 1, .seqs = 1, .decodes = 1, .rows = 1}, 6}, /* in part */
+    };
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+        int32_t got = active_calls(row[i].dummy, row[i].deterministic, &row[i].size, "rope_store");
+        if (got != row[i].calls)
+            fail_msg("%zu, %s: %d calls of rope_store", i, row[i].dummy, got);
     }
 }
 
@@ -282,6 +314,7 @@ int main(void)
         cmocka_unit_test(test_an_unknown_name_lists_the_known_ones),
         cmocka_unit_test(test_a_program_runs_on_what_was_asked_for),
         cmocka_unit_test(test_norms_that_their_readers_make_are_left_out),
+        cmocka_unit_test(test_what_decodes_turn_themselves_is_left_out),
         cmocka_unit_test(test_what_cannot_run_is_refused),
         cmocka_unit_test(test_knobs_take_what_they_declare),
         cmocka_unit_test(test_knob_of_a_card_is_listed_and_reaches_the_target),

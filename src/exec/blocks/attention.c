@@ -300,8 +300,10 @@ static void emit(builder *b, int32_t i, const vt_tensor *x, vt_tensor *y)
                           .after = l->head.after,
                           .sinks = lw->tensor[VT_ROLE_SINKS],
                           .cap = b->m->arch.scores_within};
-    if (l->head.after == 0) /* else every sequence comes whole */
+    if (l->head.after == 0) { /* else every sequence comes whole */
         build_emit(b, &attention_decode_op, &att, sizeof att, i, "", VT_WHEN_DECODE);
+        build_offer_turn(b);
+    }
     build_emit(b, &attention_prefill_op, &att, sizeof att, i, "", VT_WHEN_PREFILL);
     b->windowed = false;
     if (v.wide != v.q)

@@ -17,6 +17,7 @@
 #include "ops/simd_portable.h"
 #include "ops/attention/attention_impls.h"
 #include "ops/attention/attention_kernel.h"
+#include "ops/rope/rope_impls.h"
 #include "ops/shared_kv.h"
 
 /* A query at `position` sees positions from the one that is returned on. */
@@ -220,7 +221,8 @@ enum {
     SINKS,
     AFTER,
     V_DIM,
-    CAP
+    CAP,
+    BEFORE
 };
 
 enum { AFTER_ALL = 1 << 16 }; /* more than the tokens of a case */
@@ -244,6 +246,7 @@ static const vt_field attention_fields[] = {
     [AFTER] = {"after", 0, false, AFTER_ALL},
     [V_DIM] = {"v_dim", 0, false, 1024},
     [CAP] = {"cap", 0, false, 1000},
+    [BEFORE] = {"before", 0, false, 4},
 };
 
 static const char *attention_refuses(const vt_case *c)
@@ -263,6 +266,8 @@ static const char *attention_refuses(const vt_case *c)
         return "shared: pages before the last one of kv_len, of at most seqs families";
     if (p[Q_STEP] > p[STEP])
         return "q_step: at most step, so that no sequence has more new tokens than tokens";
+    if (p[BEFORE] && (p[V_DIM] || p[HEAD_DIM] % 2))
+        return "before: of heads of even size that have V apart";
     return p[SEQS] * (p[Q_LEN] + p[Q_STEP] * p[SEQS]) > VT_FIELD_MOST ||
                    p[SEQS] * (p[KV_LEN] + p[STEP] * p[SEQS]) > (int64_t)1 << 24
                ? "seqs: at most 2^18 new tokens and 2^24 of KV"
@@ -289,7 +294,11 @@ static const char *decode_refuses(const vt_case *c)
  * mixed: sequences of any lengths in one batch, some decodes and then chunks of prefill, with up
  * to q_len new tokens behind up to kv_len. Some begin with the pages of another sequence. Scores
  * spread wider, so that a token which is left out, or counted twice, moves its row beyond the
- * tolerance. */
+ * tolerance.
+ *
+ * before: a decode comes with the call that makes q and stores K and V. 1: of a rotation alone,
+ * 2: of a norm and a rotation, 3: of a rotation and a norm whose weights lack 1, 4: as 2, and q has
+ * a table of its own. */
 static const char *const prefill_cases[] = {
     "*seqs=1 q_len=512 kv_len=512 heads=9 kv_heads=3 head_dim=64 kv_type=f16 page=16 step=37",
     "*seqs=1 q_len=2048 kv_len=2048 heads=9 kv_heads=3 head_dim=64 kv_type=f16 page=16 step=37",
@@ -366,6 +375,9 @@ static const char *const decode_cases[] = {
     "seqs=3 q_len=1 kv_len=300 heads=4 kv_heads=1 head_dim=80 v_dim=64 kv_type=f16 page=16 step=37",
     "seqs=3 q_len=2 kv_len=70 heads=3 kv_heads=1 head_dim=48 v_dim=31 kv_type=f32 page=7 step=37",
     "seqs=2 q_len=1 kv_len=130 heads=7 kv_heads=1 head_dim=40 v_dim=32 kv_type=fp8 page=16 step=9",
+    "*seqs=1|64 kv_len=512 heads=16 kv_heads=8 before=2",
+    "seqs=3 kv_len=70 heads=6 kv_heads=2 head_dim=20 page=7 step=5 before=1|3",
+    "seqs=3 q_len=2 kv_len=70 heads=4 kv_heads=2 head_dim=64 kv_type=fp8 page=16 step=5 before=4",
     NULL,
 };
 
@@ -398,6 +410,10 @@ static const char *const prefill_draws[] = {
 
 static const char *const decode_draws[] = {
     DRAWS_OF_BOTH,
+    "seqs=1..9 kv_len=1|15|16|17|64|333|1500 step=0..40 heads=8 kv_heads=8|4|2|1 "
+    "head_dim=64|128|256|96 page=16|64|5 kv_type=bf16|fp8 window=0|0|1|50 before=1|2|3|4",
+    "seqs=1..9 kv_len=1|130|900 step=0..40 heads=14 kv_heads=14|7|2|1 head_dim=64|128 "
+    "kv_type=bf16|fp8 sinks=0|1 cap=0|5 before=1|2|3|4",
     ANY_WIDE "heads=1|5|16|20 kv_heads=1 head_dim=576 v_dim=512 kv_type=bf16 page=16|7",
     ANY_WIDE "heads=8 kv_heads=2 head_dim=512 kv_type=bf16 page=64",
     NULL,
@@ -505,6 +521,65 @@ static vt_batch *make_batch(vt_arena *arena, const int64_t *p, bool decode, uint
     return b;
 }
 
+/* Rounds to values that BF16 has, so that a GPU rotates the same numbers as the reference. */
+static void round_to_bf16(vt_tensor *t)
+{
+    for (int64_t i = 0; i < vt_tensor_elems(t); i++)
+        ((float *)t->data)[i] = vt_bf16_to_f32(vt_f32_to_bf16(((float *)t->data)[i]));
+}
+
+/* Adds the call in front of a decode, and makes q and the tokens' own K and V by it. */
+static bool add_before(const int64_t *p, vt_arena *arena, attention_args *a,
+                       vt_tensor *const pool[2], uint64_t *seed)
+{
+    const vt_batch *b = a->batch;
+    int64_t n_q = p[HEADS] * p[HEAD_DIM], n_k = p[KV_HEADS] * p[HEAD_DIM];
+    vt_tensor *qkv[2]; /* as the projection leaves it, and turned */
+    rope_store_args call[2];
+    int32_t context = 1;
+    for (int32_t s = 0; s < b->n_seqs; s++)
+        context = b->kv_len[s] > context ? b->kv_len[s] : context;
+    for (int i = 0; i < 2; i++)
+        qkv[i] = case_tensor_2d(arena, VT_F32, b->n_tokens, n_q + 2 * n_k);
+    if (!qkv[0] || !qkv[1] || !case_fill(arena, qkv[0], 0, 1.5f, seed))
+        return false;
+    rope_case sizes = {.batch = (vt_batch *)(uintptr_t)b,
+                       .qkv = qkv[0],
+                       .heads = p[HEADS],
+                       .kv_heads = p[KV_HEADS],
+                       .head_dim = p[HEAD_DIM],
+                       .context = context,
+                       .norm = p[BEFORE] == 4 ? 1 : (int)p[BEFORE] - 1,
+                       .own = p[BEFORE] == 4,
+                       .norm_type = VT_F32};
+    if (!rope_case_args(&sizes, arena, seed, &call[0].rope))
+        return false;
+    call[0].rope.plus_one = p[BEFORE] == 3;
+    for (int i = 0; i < 2; i++) {
+        call[i].rope = call[0].rope;
+        call[i].rope.q = case_slice(arena, qkv[i], 0, n_q);
+        call[i].rope.k = case_slice(arena, qkv[i], n_q, n_k);
+        call[i].latent_norm = NULL;
+        call[i].store = (kv_store_args){.batch = b,
+                                        .k = call[i].rope.k,
+                                        .v = case_slice(arena, qkv[i], n_q + n_k, n_k),
+                                        .k_pool = pool[0],
+                                        .v_pool = pool[1],
+                                        .k_scale = a->k_scale,
+                                        .v_scale = a->v_scale};
+        if (!call[i].rope.q || !call[i].rope.k || !call[i].store.v)
+            return false;
+    }
+    a->before = call[0];
+    a->q = call[1].rope.q;
+    if (case_sizes_alone)
+        return true;
+    round_to_bf16(qkv[0]);
+    memcpy(qkv[1]->data, qkv[0]->data, (size_t)vt_tensor_bytes(qkv[0]));
+    rope_store_op.reference(&call[1]);
+    return true;
+}
+
 static void *make_args(const vt_case *c, uint64_t seed, vt_arena *arena, vt_tensor **outputs,
                        int32_t *n_outputs, bool decode)
 {
@@ -546,6 +621,13 @@ static void *make_args(const vt_case *c, uint64_t seed, vt_arena *arena, vt_tens
     fill_pools(a, pool, &seed);
     outputs[0] = a->o;
     *n_outputs = 1;
+    if (p[BEFORE] && decode) {
+        if (!add_before(p, arena, a, pool, &seed))
+            return NULL;
+        outputs[1] = pool[0];
+        outputs[2] = pool[1];
+        *n_outputs = 3;
+    }
     return a;
 }
 
@@ -604,6 +686,8 @@ static void decode_shape(const void *args, const vt_batch *batch, int64_t most_w
     shape(a, b, 0, b->n_decode, p);
     if (p[Q_LEN] <= 1)
         p[Q_LEN] = VT_UNSAID;
+    const rope_args *r = &a->before.rope;
+    p[BEFORE] = !r->q ? 0 : !r->q_norm ? 1 : r->norm_after ? 3 : r->q_cos_sin ? 4 : 2;
 }
 
 static const vt_impl *const prefill_impls[] = {
@@ -621,6 +705,11 @@ static const vt_impl *const decode_impls[] = {
     NULL,
 };
 
+#define BEFORE_OPERAND(name, member, kind, written)                                        \
+    {                                                                                      \
+        name, offsetof(attention_args, before.member), VT_OPERAND_##kind, true, written, 0 \
+    }
+
 static const vt_operand attention_operands[] = {
     {"batch", offsetof(attention_args, batch), VT_OPERAND_BATCH, true, false, 0},
     {"q", offsetof(attention_args, q), VT_OPERAND_ACTIVATION, true, false, 0},
@@ -628,6 +717,18 @@ static const vt_operand attention_operands[] = {
     {"v_pool", offsetof(attention_args, v_pool), VT_OPERAND_KV, true, false, 0},
     {"o", offsetof(attention_args, o), VT_OPERAND_ACTIVATION, false, true, 0},
     {"sinks", offsetof(attention_args, sinks), VT_OPERAND_F32, true, false, 0},
+    BEFORE_OPERAND("batch", rope.batch, BATCH, false),
+    BEFORE_OPERAND("batch", store.batch, BATCH, false),
+    BEFORE_OPERAND("raw_q", rope.q, ACTIVATION, true),
+    BEFORE_OPERAND("raw_k", rope.k, ACTIVATION, true),
+    BEFORE_OPERAND("raw_k", store.k, ACTIVATION, true),
+    BEFORE_OPERAND("v", store.v, ACTIVATION, false),
+    BEFORE_OPERAND("cos_sin", rope.cos_sin, F32, false),
+    BEFORE_OPERAND("q_cos_sin", rope.q_cos_sin, F32, false),
+    BEFORE_OPERAND("q_norm", rope.q_norm, F32, false),
+    BEFORE_OPERAND("k_norm", rope.k_norm, F32, false),
+    BEFORE_OPERAND("k_pool", store.k_pool, KV, true),
+    BEFORE_OPERAND("v_pool", store.v_pool, KV, true),
 };
 
 /* The members that both cards share. */

@@ -21,11 +21,14 @@
  * that begin at multiples of ATTENTION_BLOCK absolute positions, so that a row's result does not
  * depend on the batch, the chunking or the threads. group = heads / kv_heads.
  *
+ * What makes q and stores K and V may come with a decode (before): a row that does that work itself
+ * (vt_impl.makes_before) reads what that call reads, in place of q and of the tokens' own K and V.
+ *
  * Pools of FP8 (E4M3) hold k / k_scale and v / v_scale; others have scales of 1. */
 #ifndef VT_OPS_ATTENTION_H
 #define VT_OPS_ATTENTION_H
 
-#include "ops/op.h"
+#include "ops/rope_store/rope_store.h"
 
 enum { ATTENTION_BLOCK = 64 };
 
@@ -41,6 +44,7 @@ typedef struct attention_args {
     int32_t after;  /* positions behind a token's own that it sees: 0, or up to INT32_MAX (all) */
     const vt_tensor *sinks; /* [heads] float type, or NULL */
     float cap;              /* of scores; 0: none */
+    rope_store_args before; /* the call in front of a decode; before.rope.q is NULL: none */
 } attention_args;
 
 extern const vt_op attention_prefill_op;

@@ -15,6 +15,8 @@
  * prompt. Decode and prefill must then use rows of one family. */
 #include "ops/attention/attention_cuda.h"
 
+#include <stdio.h>
+
 #include "ops/cuda_impls.h"
 #include "ops/cut.h"
 #include "ops/knobs.h"
@@ -161,10 +163,55 @@ static int64_t split_tickets(const void *args, const vt_target *t)
     return (int64_t)t->limits.max_seqs * ((const attention_args *)args)->heads;
 }
 
+/* Returns true if the kernel can make what a->before makes: attention_turn.cuh. Heads of 256 with a
+ * tile's second half would spill registers. */
+static bool can_turn(const attention_args *a)
+{
+    const rope_args *r = &a->before.rope;
+    int32_t d = a->head_dim, group = a->heads / a->kv_heads;
+    return r->q && r->dims == d && !r->interleaved && (d == 64 || d == 128 || d == 256) &&
+           group < (d == 256 ? 8 : 16) && rope_store_cuda_impl.supports(&a->before, NULL, NULL);
+}
+
+/* The kernel turns decodes of one token where nothing else of the step reads what rope_store makes,
+ * and up to so many of them: with more than one CTA after the other on an SM, each waits for its q.
+ * Whole steps so and with rope_store's kernel, ms (H200, 128 tokens before it; 4B 256):
+ *
+ *            0.6B             4B                8B               8B in Q4_K
+ *    1       0.467 / 0.516                      3.81 / 3.84      1.66 / 1.70
+ *    4       0.552 / 0.581
+ *    8       0.648 / 0.643    2.557 / 2.548     4.12 / 4.10      2.46 / 2.45
+ *   16       0.753 / 0.756    3.093 / 3.194     4.63 / 4.71      3.58 / 3.65
+ *   64       1.203 / 1.164    3.673 / 3.666     5.18 / 5.13 */
+enum { TURN_MOST = 16 };
+
+static bool split_makes(const void *args, const vt_size *size)
+{
+    return size->decodes > 0 && size->decodes <= TURN_MOST && size->prefills == 0 &&
+           size->decode_tokens <= 1 && can_turn(args);
+}
+
+static vt_cost split_extra(const void *args, const vt_batch *batch)
+{
+    const attention_args *a = args;
+    const vt_batch *b = batch ? batch : a->batch;
+    vt_size size = {.decodes = b->n_decode,
+                    .prefills = b->n_seqs - b->n_decode,
+                    .decode_tokens = vt_decode_tokens(b)};
+    if (!split_makes(a, &size))
+        return (vt_cost){0};
+    vt_cost c = rope_store_op.cost(&a->before, batch);
+    int64_t q = vt_batch_rows(a->q, b) * vt_dtype_row_bytes(a->q->dtype, a->q->dim[1]);
+    c.read.activations -= q; /* which attention counts */
+    c.write.activations -= q;
+    return c;
+}
+
 /* A plan's launch. */
 typedef struct split_form {
     attention_decode_shape shape;
     int32_t rows; /* of a slot, for each KV head */
+    bool turns;   /* the kernel makes what a->before makes */
     cuda_launch launch;
 } split_form;
 
@@ -184,23 +231,47 @@ static split_form split_form_of(const attention_args *a, const vt_target *t, con
      * of 81). In that case a CTA asks for so much shared memory that only two fit. */
     bool two = (int64_t)decodes * a->kv_heads * tiles < 12 * t->sm_count;
     bool shared = variant == SPLIT_SHARED && attention_may_share(&c, decodes);
+    const rope_args *rope = &a->before.rope;
+    int32_t turn = shared || !split_makes(a, size) ? 0 : !rope->q_norm ? 1 : 2 + rope->norm_after;
     uint32_t least = element == 1 && two ? 77 << 10 : 0, most = ring > merge ? ring : merge;
     return (split_form){
         .shape = k,
         .rows = rows,
+        .turns = turn > 0,
         .launch = {.spec = JIT_SPEC("attention_decode.cu", "attention_decode",
                                     {"head_dim", a->head_dim}, {"group", group},
                                     {"kv_heads", a->kv_heads}, {"page", (int32_t)a->k_pool->dim[2]},
                                     {"warps", k.warps}, {"stages", k.stages},
                                     {"windowed", a->window > 0}, {"fp8", element == 1},
                                     {"shared", shared}, {"multi", multi},
-                                    {"sinks", a->sinks != NULL}, {"cap", a->cap > 0}),
+                                    {"sinks", a->sinks != NULL}, {"cap", a->cap > 0},
+                                    {"turn", turn}, {"plus_one", turn > 1 && rope->plus_one}),
                    .grid = {(uint32_t)a->kv_heads, (uint32_t)(multi ? items * tiles : items),
                             (uint32_t)(multi ? 1 : tiles)},
                    .threads = (uint32_t)k.warps * 32,
                    .shared_bytes = most > least ? most : least}};
 }
 
+static attention_turn_params turn_params(const rope_store_args *a)
+{
+    const rope_args *r = &a->rope;
+    return (attention_turn_params){.k = r->k->data,
+                                   .v = a->store.v->data,
+                                   .k_pool = a->store.k_pool->data,
+                                   .v_pool = a->store.v_pool->data,
+                                   .slot = a->store.batch->slot,
+                                   .cos_sin = r->cos_sin->data,
+                                   .q_cos_sin = (r->q_cos_sin ? r->q_cos_sin : r->cos_sin)->data,
+                                   .q_norm = r->q_norm ? r->q_norm->data : NULL,
+                                   .k_norm = r->k_norm ? r->k_norm->data : NULL,
+                                   .k_stride = (int32_t)r->k->row_stride,
+                                   .v_stride = (int32_t)a->store.v->row_stride,
+                                   .eps = r->eps,
+                                   .k_inverse = 1 / a->store.k_scale,
+                                   .v_inverse = 1 / a->store.v_scale};
+}
+
+/* A step that shares pages runs the call in front by itself: no instance has code for both. */
 static vt_status split_run(const void *args, const vt_lane *lane)
 {
     const attention_args *a = args;
@@ -217,6 +288,13 @@ static vt_status split_run(const void *args, const vt_lane *lane)
                                  .partial = (float *)lane->workspace + vt_round_up(states * 2, 32),
                                  .tickets = lane->tickets,
                                  .rows = f.rows};
+    if (f.turns) {
+        p.q = a->before.rope.q->data;
+        p.q_stride = (int32_t)a->before.rope.q->row_stride;
+        p.turn = turn_params(&a->before);
+    } else if (split_makes(a, lane->size)) {
+        TRY(rope_store_cuda_impl.run(&a->before, lane));
+    }
     return vt_cuda_launch(lane->cuda, &f.launch, &p, sizeof p);
 }
 
@@ -243,11 +321,10 @@ static void describe_items(const attention_args *a, const vt_target *t, const vt
     out->tile[1] = a->head_dim;
     out->tile[2] = f.shape.warps * DECODE_BLOCK;
     out->split = of.decodes > 0 ? (int32_t)vt_ceil_div(f.launch.grid[1], of.decodes) : 0;
-    vt_cut_roles(out,
-                 f.shape.warps == 8   ? "8 warps, a ring of KV each"
-                 : f.shape.warps == 4 ? "4 warps, a ring of KV each"
-                                      : "2 warps, a ring of KV each",
-                 "last CTA of a sequence");
+    char roles[sizeof out->roles];
+    snprintf(roles, sizeof roles, "%d warps, a ring of KV each%s", f.shape.warps,
+             f.turns ? "; they turn q and k" : "");
+    vt_cut_roles(out, roles, "last CTA of a sequence");
     vt_cut_grid(out, t, &f.launch, 16);
 }
 
@@ -306,8 +383,10 @@ static size_t given_workspace(const attention_args *a, const vt_target *t, int32
                                                  .run = split_run,                       \
                                                  .describe = describe_##N,               \
                                                  .plan = &plan_##N,                      \
+                                                 .makes_before = split_makes,            \
                                                  .workspace = workspace_##N,             \
-                                                 .tickets = split_tickets}
+                                                 .tickets = split_tickets,               \
+                                                 .extra = split_extra}
 
 SPLITS(1, "whole");
 SPLITS(2, "splits-2");
@@ -359,8 +438,12 @@ TILES(fa2_prefill, sm80, false)
 TILES(fa3_prefill, sm90, false)
 
 const vt_impl attention_decode_split = {CUDA_ROW("split", split, attention_cuda_supports),
-                                        .family = "fa2", .plan = &split_plan,
-                                        .workspace = split_workspace, .tickets = split_tickets};
+                                        .family = "fa2",
+                                        .makes_before = split_makes,
+                                        .plan = &split_plan,
+                                        .workspace = split_workspace,
+                                        .tickets = split_tickets,
+                                        .extra = split_extra};
 const vt_impl attention_decode_fa3 = {CUDA_ROW("fa3-tiles", fa3_decode, sm90_supports),
                                       .family = "fa3",
                                       .level = 90,

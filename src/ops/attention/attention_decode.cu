@@ -29,8 +29,10 @@
 // group) pair, row r = token * GROUP + head, so that K and V are read once for 16 of them. Grid y counts items times
 // tiles of 16 rows; a tile that the sequence does not fill has no work. KV of the sequence's own tokens is fetched
 // after pdl_wait, all other KV before it. There are no shared items.
+// TURN: q, and k and v of the step's own tokens, are as the projection left them; see attention_turn.cuh. There are no
+// shared items, and no MULTI.
 // Template: HEAD_DIM (16-multiple up to 256), GROUP, KV_HEADS, PAGE, WARPS, STAGES, WINDOWED, FP8, SHARED, MULTI,
-// SINKS, CAP.
+// SINKS, CAP, TURN, PLUS_ONE.
 #include "kv.cuh"
 #include "attention_params.h"
 #include "attention_cap.cuh"
@@ -244,6 +246,10 @@ INLINE void load_queries(u32 (&q)[kDimSteps][4], const u16 *low, const u16 *high
     }
 }
 
+#if TURN
+#include "attention_turn.cuh"
+#endif
+
 // Where row r of a sequence goes, whose first token in the batch is `token`.
 INLINE u16 *out_row(const attention_decode_params &p, i32 token, i32 r)
 {
@@ -371,14 +377,25 @@ INLINE void attend_own(const attention_decode_params &p, const attention_decode_
         if (block0 + s * kWarps < n_blocks)
             fetch_block(p, pages, ring + s * 2 * kBlockBytes, block0 + s * kWarps, begin, end,
                         newest);
-    pdl_wait();
     u32 q[kDimSteps][4]; // rows head0 + g and head0 + g + 8
+#if TURN
+    i32 turned = (newest / kBlock - begin / kBlock) / kWarps; // the block of its warp that has the newest token
+    bool own = newest >= begin && newest < end && newest / kBlock == block0 + turned * kWarps;
+    i32 slot = own ? p.turn.slot[token] : 0;
+    TurnedRow row;
+    row.prepare(p, token, newest, g, own);
+    pdl_wait();
+    turn_rows(p, row, token, slot, newest, own,
+              own && turned < STAGES - 1 ? shared + (warp * STAGES + turned) * 2 * kBlockBytes : nullptr, q);
+#else
+    pdl_wait();
     auto q_row = [&](i32 r) {
         return p.q + (i64)(token + (MULTI ? r / GROUP : 0)) * p.q_stride +
                (i64)(kv_head * GROUP + (MULTI ? r % GROUP : r)) * HEAD_DIM;
     };
     load_queries(q, head0 + g < rows ? q_row(head0 + g) : nullptr,
                  kLow && head0 + g + 8 < rows ? q_row(head0 + g + 8) : nullptr);
+#endif
 #pragma unroll
     for (int s = 0; s < STAGES - 1; s++) {
         if (MULTI) {
@@ -386,7 +403,7 @@ INLINE void attend_own(const attention_decode_params &p, const attention_decode_
 #pragma unroll 1
             for (i32 j = max(newest, first); j < min(end, first + kBlock); j++)
                 fetch_token(p, pages, ring + s * 2 * kBlockBytes, j);
-        } else if (newest < end && newest / kBlock == block0 + s * kWarps) {
+        } else if (!TURN && newest < end && newest / kBlock == block0 + s * kWarps) {
             fetch_token(p, pages, ring + s * 2 * kBlockBytes, newest);
         }
         copy_async_commit();
@@ -590,6 +607,7 @@ KERNEL __launch_bounds__(kWarps * 32, MIN_CTAS)
     attention_decode(const __grid_constant__ attention_decode_params p)
 {
     static_assert(HEAD_DIM % 16 == 0 && HEAD_DIM <= 256, "fragments of 16 dimensions");
+    static_assert(!TURN || (HEAD_DIM % 32 == 0 && GROUP < 16 && !SHARED && !MULTI), "see attention_turn.cuh");
     static_assert(!SHARED || (GROUP <= 16 && WARPS == 4 && !MULTI), "a member's heads are in one tile of 64 rows");
     extern __shared__ __align__(128) u8 shared[];
     pdl_go();

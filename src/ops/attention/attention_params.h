@@ -53,6 +53,17 @@ typedef struct attention_wide_merge_item {
 
 /* ---- parameters ---- */
 
+/* For attention_turn.cuh, which rotates q and k, and stores k and v. */
+typedef struct attention_turn_params {
+    const uint16_t *k, *v;
+    kv_t *k_pool, *v_pool;
+    const int32_t *slot;
+    const float *cos_sin, *q_cos_sin; /* [context][HEAD_DIM] */
+    const float *q_norm, *k_norm;     /* [HEAD_DIM], or NULL */
+    int32_t k_stride, v_stride;
+    float eps, k_inverse, v_inverse;
+} attention_turn_params;
+
 /* attention_decode.cu */
 typedef struct attention_decode_params {
     const uint16_t *q;
@@ -65,10 +76,11 @@ typedef struct attention_decode_params {
     float *state;      /* [slots][kv_heads][rows][2]: maximum, sum */
     uint32_t *tickets; /* [seqs * kv_heads * tiles of 16 rows] */
     int32_t q_stride, o_stride, window;
-    int32_t rows;              /* of a slot: GROUP, MULTI: times the most tokens of a decode */
-    float scale_log2, v_scale; /* scale * k_scale * log2(e), CAP: cap * log2(e) */
-    const float *sinks;        /* [heads]; NULL: none */
-    float cap_factor;          /* CAP: see attention_cap.cuh */
+    int32_t rows;               /* of a slot: GROUP, MULTI: times the most tokens of a decode */
+    float scale_log2, v_scale;  /* scale * k_scale * log2(e), CAP: cap * log2(e) */
+    const float *sinks;         /* [heads]; NULL: none */
+    float cap_factor;           /* CAP: see attention_cap.cuh */
+    attention_turn_params turn; /* TURN */
 } attention_decode_params;
 
 /* attention_prefill_sm80.cu */

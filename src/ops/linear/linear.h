@@ -32,7 +32,7 @@ typedef struct linear_args {
     const vt_tensor *bias;     /* [rows] float type, in the order of the parts; or NULL */
     const vt_tensor *residual; /* [tokens, rows] or NULL; may be y */
     /* x is norm(before), with the weights `norm` (ops/rmsnorm). A row that makes the norm itself
-     * reads `before` in place of x (vt_impl.norms). NULL: x is all that there is. */
+     * reads `before` in place of x (vt_impl.makes_before). NULL: x is all that there is. */
     const vt_tensor *before; /* [tokens, cols] */
     const vt_tensor *norm;   /* [cols] fp32 */
     float eps;

@@ -88,6 +88,12 @@ static bool ordered_suits(const void *args, const vt_target *t, const vt_size *u
            vt_size_rows(a->x, upto) <= (split ? ORDERED_TOKENS_SPLIT : ORDERED_TOKENS);
 }
 
+static bool normed_makes(const void *args, const vt_size *size)
+{
+    (void)args, (void)size;
+    return true;
+}
+
 /* The norm's weights, and its work. */
 static vt_cost normed_extra(const void *args, const vt_batch *batch)
 {
@@ -191,7 +197,7 @@ const vt_impl linear_cuda_ordered = {CUDA_ROW("ordered", linear_ordered, bf16_su
                                      .fixed_order = true, .suits = ordered_suits,
                                      .packing = &linear_cuda_packing, .workspace = workspace};
 const vt_impl linear_cuda_normed = {CUDA_ROW("normed", linear_normed, normed_supports),
-                                    .norms = true,
+                                    .makes_before = normed_makes,
                                     .fixed_order = true,
                                     .packing = &linear_cuda_packing,
                                     .workspace = workspace,

@@ -102,6 +102,10 @@ const gpu_case gpu_cases[] = {
     CASE("linear", "tokens=17,type=bf16,cols=576,rows=1536,rows2=1536,epilogue=swiglu"),
     CASE("linear", "tokens=32,type=bf16,cols=1000,rows=1500,rows2=1500,epilogue=geglu,bias=1"),
     CASE("linear", "tokens=1,type=bf16,cols=12288,rows=20,residual=1"),
+    /* CTAs of 16 warps: for one group of rows, and for two, the last of which is not there */
+    CASE("linear", "tokens=1,type=bf16,cols=1608,rows=1003,bias=1,residual=1"),
+    CASE("linear", "tokens=8,type=bf16,cols=2048,rows=2499,residual=1"),
+    CASE("linear", "tokens=3,type=bf16,cols=8200,rows=75,residual=1"),
     CASE("linear", "tokens=5,type=bf16,cols=640,rows=5003,logits=1"),
     /* the GEMM: both tile heights, split and whole, ragged edges */
     CASE("linear", "tokens=33,type=bf16,cols=576,rows=576,rows2=192,rows3=192,bias=1"),

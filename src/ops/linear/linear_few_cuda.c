@@ -52,27 +52,61 @@ linear_params linear_params_of(const linear_args *a)
                            .eps = a->eps};
 }
 
-/* A CTA takes 16 rows of the weight: 8 of gate and 8 of up for a pair, else 16 outputs; with `half`
- * 8 outputs, which gives twice as many CTAs. */
-static cuda_launch few_launch(const linear_args *a, jit_spec spec, bool half, int32_t warps)
+/* A group is 16 rows of the weight: 8 of gate and 8 of up for a pair, else 16 outputs; with `half`
+ * 8 outputs, which gives twice as many groups. `warps` work on each of a CTA's groups. */
+static cuda_launch few_launch(const linear_args *a, jit_spec spec, bool half, int32_t warps,
+                              int32_t groups)
 {
     bool pair = linear_pair(a) != 0;
-    return (cuda_launch){.spec = spec,
-                         .grid = {cuda_blocks(linear_outputs(a), pair || half ? 8 : 16), 1, 1},
-                         .threads = (uint32_t)warps * 32};
+    return (cuda_launch){
+        .spec = spec,
+        .grid = {cuda_blocks(linear_outputs(a), groups * (pair || half ? 8 : 16)), 1, 1},
+        .threads = (uint32_t)(groups * warps) * 32};
+}
+
+/* How the CTAs of linear_small.cu divide a weight's groups of 16 rows (half: 8). */
+typedef struct small_cut {
+    int32_t warps, groups; /* of a group; of a CTA */
+    bool half;
+} small_cut;
+
+/* Up to 8 tokens of o and down, which add a residual, get CTAs of 16 warps, each of which has an SM
+ * to itself. With few of them, the next kernel's first CTAs find free SMs, and load their weights
+ * meanwhile. A CTA has one group, or two where the SM with the most groups has no more of them then.
+ * Not where short rows have more groups than two an SM: qkv of 8B (384 groups) so made a step of 8
+ * sequences 4.16 ms, of 4.08. Whole steps of one sequence, ms (H200; groups x warps of a CTA):
+ *
+ *          groups in all   1 x 8, many CTAs   1 x 16   2 x 8   2 x 8, half
+ *   0.6B        64               0.471         0.431    0.454     0.440
+ *   1.7B       128               1.03          0.969    0.981     1.042
+ *   4B         160               2.307         2.361    2.257     2.424
+ *   8B         256               3.858         3.796    3.806     3.821
+ *   14B        320               7.345         6.801    7.324     6.939
+ *
+ * Of 8: 0.640 / 0.639, 1.25 / 1.19, 2.512 / 2.467, 4.164 / 4.142, 7.83 / 7.30 as chosen. */
+static small_cut small_cut_of(const linear_args *a, const vt_target *t, int64_t tokens)
+{
+    enum { LONG_ROW = 8192 };
+    int64_t groups = vt_ceil_div(linear_outputs(a), 16), sms = t->sm_count;
+    bool pair = linear_pair(a) != 0, wide = vt_ceil_div(a->w->cols, 32) > 48;
+    if (wide && !pair && a->residual && tokens <= 8 && t->level >= 90 &&
+        (groups <= 2 * sms || a->w->cols >= LONG_ROW))
+        return vt_ceil_div(groups, sms) < 2 * vt_ceil_div(groups, 2 * sms)
+                   ? (small_cut){.warps = 16, .groups = 1}
+                   : (small_cut){.warps = 8, .groups = 2};
+    return (small_cut){
+        .warps = wide ? 8 : 4, .groups = 1, .half = !pair && linear_outputs(a) / 16 < t->sm_count};
 }
 
 static cuda_launch small_launch_of(const linear_args *a, const vt_target *t, int64_t tokens)
 {
-    int32_t k = (int32_t)a->w->cols, chunks = (int32_t)vt_ceil_div(k, 32), pair = linear_pair(a);
-    int32_t warps = chunks > 48 ? 8 : 4;
-    int32_t tiles = tokens <= 8 ? 1 : tokens <= 16 ? 2 : 4;
-    bool half = !pair && linear_outputs(a) / 16 < t->sm_count;
-    jit_spec spec = JIT_SPEC("linear_small.cu", "linear_small", {"k", k}, {"warps", warps},
-                             {"tiles", tiles}, {"half", half}, {"pair", pair},
-                             {"out_f32", a->y->dtype == VT_F32}, {"bias", a->bias != NULL},
-                             {"residual", a->residual != NULL});
-    cuda_launch l = few_launch(a, spec, half, warps);
+    small_cut c = small_cut_of(a, t, tokens);
+    int32_t k = (int32_t)a->w->cols, tiles = tokens <= 8 ? 1 : tokens <= 16 ? 2 : 4;
+    jit_spec spec = JIT_SPEC("linear_small.cu", "linear_small", {"k", k}, {"warps", c.warps},
+                             {"groups", c.groups}, {"tiles", tiles}, {"half", c.half},
+                             {"pair", linear_pair(a)}, {"out_f32", a->y->dtype == VT_F32},
+                             {"bias", a->bias != NULL}, {"residual", a->residual != NULL});
+    cuda_launch l = few_launch(a, spec, c.half, c.warps, c.groups);
     l.shared_percent = SMALL_SHARED_PERCENT;
     return l;
 }
@@ -113,7 +147,7 @@ static cuda_launch normed_launch_of(const linear_args *a, const vt_target *t, in
                              {"tokens", normed_tokens(tokens)}, {"half", half}, {"pair", pair},
                              {"out_f32", a->y->dtype == VT_F32}, {"bias", a->bias != NULL},
                              {"plus_one", a->plus_one});
-    cuda_launch l = few_launch(a, spec, half, warps);
+    cuda_launch l = few_launch(a, spec, half, warps, 1);
     l.shared_percent = SMALL_SHARED_PERCENT;
     return l;
 }
@@ -195,7 +229,7 @@ static cuda_launch ordered_launch_of(const linear_args *a, const vt_target *t, i
         {"half", half}, {"slots", slots}, {"pair", pair}, {"out_f32", a->y->dtype == VT_F32},
         {"bias", a->bias != NULL}, {"residual", a->residual != NULL}, {"norm", norm},
         {"tokens", rows}, {"lanes", norm ? norm_lanes(k) : 0}, {"plus_one", norm && a->plus_one});
-    cuda_launch l = few_launch(a, spec, half, warps);
+    cuda_launch l = few_launch(a, spec, half, warps, 1);
     l.shared_bytes = (uint32_t)(warps * slots * slot + (norm ? k * 4 : 0) +
                                 rows * ORDERED_NORMED_BYTES(k));
     return l;
@@ -257,7 +291,12 @@ static int64_t piece_of(const linear_args *a, const vt_size *size, int32_t most)
 void linear_small_describe(const void *args, const vt_target *t, const vt_size *size, vt_cut *out)
 {
     int32_t most = linear_small_tokens(args);
-    few_describe(args, t, size, most, small_launch_of(args, t, piece_of(args, size, most)), out);
+    int64_t tokens = piece_of(args, size, most);
+    small_cut c = small_cut_of(args, t, tokens);
+    few_describe(args, t, size, most, small_launch_of(args, t, tokens), out);
+    out->split = c.warps;
+    if (c.groups > 1)
+        snprintf(out->roles, sizeof out->roles, "%d groups of %d warps", c.groups, c.warps);
 }
 
 void linear_normed_describe(const void *args, const vt_target *t, const vt_size *size, vt_cut *out)

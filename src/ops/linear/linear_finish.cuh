@@ -1,11 +1,13 @@
 // The end of linear_small.cu, linear_ordered.cu and linear_quant.cu: adds the warps' sums of a group of weight rows in
 // rising order of warps, then applies the epilogue. Lane (g, q) of a warp holds rows g and g + 8 of tokens 2 q and
-// 2 q + 1 of each tile of 8; columns from kColumns on belong to no token. Needs linear_order.cuh, kColumns, WARPS,
-// TILES, HALF, PAIR, OUT_F32, BIAS, RESIDUAL.
+// 2 q + 1 of each tile of 8; columns from kColumns on belong to no token. GROUPS times WARPS warps of a CTA work on as
+// many groups side by side. Needs linear_order.cuh, kColumns, GROUPS, WARPS, TILES, HALF, PAIR, OUT_F32, BIAS, RESIDUAL.
 
 constexpr int kRowsOut = PAIR || HALF ? 8 : 16;
 
-struct WarpSums { // in shared memory
+INLINE int group_thread() { return GROUPS > 1 ? threadIdx.x % (WARPS * 32) : threadIdx.x; }
+
+struct WarpSums { // of a group, in shared memory
     float part[WARPS][kColumns][(HALF ? 8 : 16) + 1];
 };
 
@@ -16,13 +18,13 @@ struct Beside {
 };
 template <class Params> INLINE void load_bias(const Params &p, int j0, Beside &b)
 {
-    int j = min(j0 + (int)threadIdx.x % kRowsOut, p.rows - 1);
+    int j = min(j0 + group_thread() % kRowsOut, p.rows - 1);
     b.bias = BIAS ? p.bias[j] : 0.f;
     b.up_bias = BIAS && PAIR ? p.bias[p.rows + j] : 0.f;
 }
 template <class Params> INLINE void load_residual(const Params &p, int j0, Beside &b)
 {
-    int t = threadIdx.x / kRowsOut, j = j0 + threadIdx.x % kRowsOut;
+    int t = group_thread() / kRowsOut, j = j0 + group_thread() % kRowsOut;
     bool there = RESIDUAL && t < p.n_tokens && j < p.rows;
     b.residual = there ? bf16_f32(p.residual[(i64)t * p.residual_stride + j]) : 0.f;
 }
@@ -32,7 +34,7 @@ INLINE void finish(const Params &p, const float (&c)[TILES][4], int j0, WarpSums
 {
     static_assert(!kBeside || kColumns * kRowsOut <= WARPS * 32, "a thread makes one output");
     auto &part = sums.part;
-    int lane = threadIdx.x % 32, warp = threadIdx.x / 32, g = lane / 4, q = lane % 4;
+    int thread = group_thread(), lane = thread % 32, warp = thread / 32, g = lane / 4, q = lane % 4;
 #pragma unroll
     for (int n = 0; n < TILES; n++) {
         if (n * 8 + 2 * q >= kColumns)
@@ -45,7 +47,7 @@ INLINE void finish(const Params &p, const float (&c)[TILES][4], int j0, WarpSums
         }
     }
     __syncthreads();
-    for (int i = threadIdx.x; i < kColumns * kRowsOut; i += WARPS * 32) {
+    for (int i = thread; i < kColumns * kRowsOut; i += WARPS * 32) {
         int t = i / kRowsOut, r = i % kRowsOut, j = j0 + r;
         if (t >= p.n_tokens || j >= p.rows)
             continue;

@@ -12,7 +12,7 @@
 // PLUS_ONE.
 
 #include "linear_order.cuh"
-constexpr int TILES = 1, RESIDUAL = 0, kColumns = 8;
+constexpr int TILES = 1, GROUPS = 1, RESIDUAL = 0, kColumns = 8;
 #include "linear_finish.cuh"
 #include "linear_stream.cuh"
 #include "linear_params.h"

@@ -18,6 +18,7 @@
 
 #include "linear_order.cuh"
 constexpr int kColumns = TILES * 8;
+constexpr int GROUPS = 1;
 #include "linear_finish.cuh"
 #include "linear_params.h"
 

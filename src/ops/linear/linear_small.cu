@@ -4,7 +4,7 @@
 // x [tokens, K] bf16, W [rows, K] bf16, y [tokens, rows] bf16 or fp32 (paired: [tokens, rows / 2]).
 // The weights are the 16-row operand of mma m16n8k16, and eight tokens are the other, so up to 8 tokens
 // cost what one does.
-// Grid: one CTA for each group of 16 weight rows (HALF: 8; paired: 8 gate rows and the 8 up rows that
+// Grid: one CTA for GROUPS groups of 16 weight rows each (HALF: 8; paired: 8 gate rows and the 8 up rows that
 // belong to them). WARPS warps divide K in chunks of 32 elements: chunk c goes to warp c % WARPS. The
 // order of K within a chunk is permuted so that each lane reads 16 contiguous bytes of a row: elements
 // 8 q .. 8 q + 7 of quad lane q serve as the fragments' k = 2q, 2q+1, 2q+8, 2q+9 of two mma steps. x is
@@ -13,7 +13,7 @@
 // and residual are loaded in front of the product too. The warps' sums are
 // added in rising order: a row's result depends on K and WARPS only, never on the batch.
 // Bytes: 2 * rows * K; the roof is memory bandwidth.
-// Template: K, WARPS, TILES (of 8 tokens), HALF, PAIR (0 none, 1 silu, 2 gelu), OUT_F32, BIAS,
+// Template: K, WARPS, GROUPS (of rows in a CTA), TILES (of 8 tokens), HALF, PAIR (0 none, 1 silu, 2 gelu), OUT_F32, BIAS,
 // RESIDUAL.
 
 #include "linear_order.cuh"
@@ -28,15 +28,17 @@ constexpr int kMost = HALF && TILES <= 2 ? 16 : 8, kPrefetch = kSteps < kMost ? 
 // Two tiles of tokens fit into the registers of 16 warps. ptxas spills where nothing is added and no pair made, and
 // pairs below level 90.
 constexpr int kTwoTiles = (PAIR && LEVEL >= 90) || RESIDUAL || HALF ? 16 : 8;
-constexpr int kResident = TILES > 2 ? 1 : TILES == 2 ? kTwoTiles / WARPS : 20 / WARPS;
+constexpr int kCtaWarps = GROUPS * WARPS;
+constexpr int kResident = TILES > 2 ? 1 : TILES == 2 ? kTwoTiles / kCtaWarps : 20 / kCtaWarps;
 
-KERNEL __launch_bounds__(WARPS * 32, kResident)
+KERNEL __launch_bounds__(kCtaWarps * 32, kResident)
     linear_small(const __grid_constant__ linear_params p)
 {
-    __shared__ WarpSums sums;
+    __shared__ WarpSums sums[GROUPS];
     static_assert(K % 8 == 0, "a lane's 16 bytes are all inside a row or all outside");
-    int lane = threadIdx.x % 32, warp = threadIdx.x / 32, g = lane / 4, q = lane % 4;
-    int j0 = blockIdx.x * kRowsOut;
+    int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % WARPS, group = threadIdx.x / 32 / WARPS, g = lane / 4,
+        q = lane % 4;
+    int j0 = (blockIdx.x * GROUPS + group) * kRowsOut;
     const WeightStream w(p, j0, g, q, warp);
 
     uint4 wl[kPrefetch], wh[kPrefetch];
@@ -80,5 +82,5 @@ KERNEL __launch_bounds__(WARPS * 32, kResident)
                 asm volatile("" ::: "memory");
         }
     }
-    finish<kBeside>(p, c, j0, sums, beside);
+    finish<kBeside>(p, c, j0, sums[group], beside);
 }

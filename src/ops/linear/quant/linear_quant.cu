@@ -26,6 +26,7 @@
 // 2 gelu), OUT_F32, BIAS, RESIDUAL.
 #include "quant_rows.cuh"
 #include "linear_order.cuh"
+constexpr int GROUPS = 1;
 #include "linear_finish.cuh"
 #include "linear_params.h"
 

@@ -224,7 +224,8 @@ static void pad_body(const cuda_executor *x, vt_size *n)
 }
 
 /* Pads a batch of decodes alone, each token of which has a row of logits, to a decode bucket. False
- * if it is another batch, or if no bucket is large enough. */
+ * if it is another batch, if no bucket is large enough, or if the tokens of padding sequences lead
+ * to a size at which other rows may be chosen: 4 tokens of 3 sequences would become 8 of 4. */
 static bool pad_decodes(const cuda_executor *x, const vt_batch *b, step_shape *s)
 {
     if (b->n_decode < b->n_seqs || b->n_rows != b->n_tokens)
@@ -235,7 +236,7 @@ static bool pad_decodes(const cuda_executor *x, const vt_batch *b, step_shape *s
     if (several)
         tokens = cuda_step_bucket(b->n_tokens + n - b->n_seqs,
                                   least(lim->max_tokens, lim->max_rows));
-    if (n == 0 || tokens == 0)
+    if (n == 0 || tokens == 0 || vt_padded_tokens(tokens) != vt_padded_tokens(b->n_tokens))
         return false;
     *s = (step_shape){.size = {.tokens = tokens,
                                .seqs = n,

@@ -22,8 +22,8 @@ extern const vt_impl attention_decode_split, attention_decode_fa3, attention_dec
 
 extern const vt_impl linear_cuda_ordered, linear_cuda_normed, linear_cuda_small,
     linear_cuda_cublaslt, linear_cuda_split_sm90, linear_cuda_gemm_sm90, linear_cuda_gemm_sm80,
-    linear_cuda_quant_passes, linear_cuda_quant_sm90, linear_cuda_fp8_sm90,
-    linear_cuda_gemm_fp8_sm90, linear_cuda_quant_panels, linear_cuda_any_impl;
+    linear_cuda_quant_normed, linear_cuda_quant_passes, linear_cuda_quant_sm90,
+    linear_cuda_fp8_sm90, linear_cuda_gemm_fp8_sm90, linear_cuda_quant_panels, linear_cuda_any_impl;
 
 /* The members of a row on a GPU whose functions are embed_run and embed_describe:
  * CUDA_ROW("gather", embed, embed_supports). */

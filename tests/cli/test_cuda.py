@@ -44,7 +44,8 @@ def test_the_kernels_of_a_whole_engine_do_not_race():
 
 def test_a_draft_model_on_the_same_gpu():
     need_emulator()
-    args = ["run", "--device", "cuda", *TINY, *SMALL, "-n", "30", "--ignore-eos", "--json", "--tokens", "5,6,7,8"]
+    args = ["run", "--device", "cuda", *TINY, *SMALL, "-n", "30", "--ignore-eos", "--json", "--tokens", "5,6,7,8",
+            "--deterministic"]
     plain = ok(*args, env=GPU).json
     r = ok(*args, "--draft", TINY[1], env=GPU).json
     same(r["tokens"], plain["tokens"])

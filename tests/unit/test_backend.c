@@ -137,7 +137,7 @@ static void test_a_program_runs_on_what_was_asked_for(void **state)
 }
 
 /* Returns how many calls of an op a step of this size runs on an H200. */
-static int32_t active_calls(const char *dummy, bool deterministic, const vt_size *size,
+static int32_t active_calls(const char *model, bool deterministic, const vt_size *size,
                             const char *op)
 {
     vt_model *m;
@@ -152,7 +152,7 @@ static int32_t active_calls(const char *dummy, bool deterministic, const vt_size
     vt_target target = vt_target_named(vt_hardware_find("h200", NULL), &limits);
     int32_t n = 0;
     target.deterministic = deterministic;
-    if (vt_model_load_dummy(dummy, &m, &err) != VT_OK ||
+    if (vt_model_load(model, &m, &err) != VT_OK ||
         vt_describe(m, &target, VT_BF16, &d, &err) != VT_OK)
         fail_msg("%s", err.message);
     for (int32_t i = 0; i < d.program->n_calls; i++) {
@@ -168,27 +168,35 @@ static void test_norms_that_their_readers_make_are_left_out(void **state)
 {
     (void)state;
     static const struct {
-        const char *dummy;
+        const char *model;
         bool deterministic;
         int32_t tokens, norms; /* the last norm's rows among them */
     } row[] = {
         /* before q_a and kv_a, behind q_a, before one layer's gate and up (ordered: rows too
          * long for its one warp); not before routers */
-        {"glm-4.7-flash", false, 1, 46 + 1},
-        {"glm-4.7-flash", false, 2, 46 + 1},
-        {"glm-4.7-flash", false, 8, 3 * 47 + 1},
-        {"glm-4.7-flash", true, 1, 47 + 1},
-        {"glm-4.7-flash", true, 8, 3 * 47 + 1},
-        {"qwen3.5-35b-a3b", false, 1, 40 + 1},
-        {"qwen3.5-35b-a3b", false, 8, 2 * 40 + 1},
-        {"exaone-4.0-1.2b", false, 1, 1}, /* norms of results, which part_norm adds */
-        {"exaone-4.0-1.2b", false, 64, 1},
+        {"dummy:glm-4.7-flash", false, 1, 46 + 1},
+        {"dummy:glm-4.7-flash", false, 2, 46 + 1},
+        {"dummy:glm-4.7-flash", false, 8, 3 * 47 + 1},
+        {"dummy:glm-4.7-flash", true, 1, 47 + 1},
+        {"dummy:glm-4.7-flash", true, 8, 3 * 47 + 1},
+        {"dummy:qwen3.5-35b-a3b", false, 1, 40 + 1},
+        {"dummy:qwen3.5-35b-a3b", false, 8, 2 * 40 + 1},
+        {"dummy:exaone-4.0-1.2b", false, 1, 1}, /* norms of results, which part_norm adds */
+        {"dummy:exaone-4.0-1.2b", false, 64, 1},
+        /* quantised weights */
+        {"tests/golden/models/llama-quantised-Q4_K.gguf", false, 4, 1},
+        {"tests/golden/models/llama-quantised-Q4_K.gguf", false, 8, 2 + 1},
+        {"tests/golden/models/llama-quantised-Q4_K.gguf", true, 1, 2 + 1},
+        {"tests/golden/models/llama-quantised-Q8_0.gguf", false, 1, 1},
+        {"tests/golden/models/llama-quantised-Q8_0.gguf", false, 8, 2 * 2 + 1},
+        {"tests/golden/models/qwen3-fp8", false, 1, 1},
+        {"tests/golden/models/qwen3-fp8", false, 8, 2 + 1},
     };
     for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
         vt_size size = {.tokens = row[i].tokens, .decodes = row[i].tokens, .rows = row[i].tokens};
-        int32_t got = active_calls(row[i].dummy, row[i].deterministic, &size, "rmsnorm");
+        int32_t got = active_calls(row[i].model, row[i].deterministic, &size, "rmsnorm");
         if (got != row[i].norms)
-            fail_msg("%s, %d tokens: %d norms", row[i].dummy, row[i].tokens, got);
+            fail_msg("%s, %d tokens: %d norms", row[i].model, row[i].tokens, got);
     }
 }
 
@@ -196,30 +204,30 @@ static void test_what_decodes_turn_themselves_is_left_out(void **state)
 {
     (void)state;
     static const struct {
-        const char *dummy;
+        const char *model;
         bool deterministic;
         vt_size size;
         int32_t calls; /* of rope_store */
     } row[] = {
-        {"qwen3-0.6b", false, {.tokens = 1, .seqs = 1, .decodes = 1, .rows = 1}, 0},
-        {"qwen3-0.6b", false, {.tokens = 16, .seqs = 16, .decodes = 16, .rows = 16}, 0},
-        {"qwen3-0.6b", false, {.tokens = 24, .seqs = 24, .decodes = 24, .rows = 24}, 28},
-        {"qwen3-0.6b", true, {.tokens = 1, .seqs = 1, .decodes = 1, .rows = 1}, 28},
+        {"dummy:qwen3-0.6b", false, {.tokens = 1, .seqs = 1, .decodes = 1, .rows = 1}, 0},
+        {"dummy:qwen3-0.6b", false, {.tokens = 16, .seqs = 16, .decodes = 16, .rows = 16}, 0},
+        {"dummy:qwen3-0.6b", false, {.tokens = 24, .seqs = 24, .decodes = 24, .rows = 24}, 28},
+        {"dummy:qwen3-0.6b", true, {.tokens = 1, .seqs = 1, .decodes = 1, .rows = 1}, 28},
         /* prefills read it too, and decodes of several tokens have a kernel that does not turn */
-        {"qwen3-0.6b", false, {.tokens = 9, .seqs = 2, .decodes = 1, .prefills = 1, .rows = 2}, 28},
-        {"qwen3-0.6b", false, {.tokens = 9, .seqs = 1, .prefills = 1, .rows = 1}, 28},
-        {"qwen3-0.6b",
+        {"dummy:qwen3-0.6b", false, {.tokens = 9, .seqs = 2, .decodes = 1, .prefills = 1, .rows = 2}, 28},
+        {"dummy:qwen3-0.6b", false, {.tokens = 9, .seqs = 1, .prefills = 1, .rows = 1}, 28},
+        {"dummy:qwen3-0.6b",
          false,
          {.tokens = 4, .seqs = 2, .decodes = 2, .decode_tokens = 2, .rows = 4},
          28},
-        {"qwen3-30b-a3b", false, {.tokens = 2, .seqs = 2, .decodes = 2, .rows = 2}, 0},
-        {"gpt-oss-20b", false, {.tokens = 1, .seqs = 1, .decodes = 1, .rows = 1}, 0},
-        {"qwen3.5-0.8b", false, {.tokens = 1, .seqs = 1, .decodes = 1, .rows = 1}, 6}, /* in part */
+        {"dummy:qwen3-30b-a3b", false, {.tokens = 2, .seqs = 2, .decodes = 2, .rows = 2}, 0},
+        {"dummy:gpt-oss-20b", false, {.tokens = 1, .seqs = 1, .decodes = 1, .rows = 1}, 0},
+        {"dummy:qwen3.5-0.8b", false, {.tokens = 1, .seqs = 1, .decodes = 1, .rows = 1}, 6}, /* in part */
     };
     for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
-        int32_t got = active_calls(row[i].dummy, row[i].deterministic, &row[i].size, "rope_store");
+        int32_t got = active_calls(row[i].model, row[i].deterministic, &row[i].size, "rope_store");
         if (got != row[i].calls)
-            fail_msg("%zu, %s: %d calls of rope_store", i, row[i].dummy, got);
+            fail_msg("%zu, %s: %d calls of rope_store", i, row[i].model, got);
     }
 }
 

@@ -557,7 +557,7 @@ static void test_observers_when_there_are_two_then_each_sees_every_step(void **s
     assert_true(a.steps > 2);
     assert_int_equal(a.ends, a.steps);
     assert_true(a.marks > 4 * a.steps);
-    assert_true(a.calls[1] > 10);
+    assert_true(a.calls[1] > 8);
     /* the other one, which did not ask, was told; and it leaves out the step behind as well */
     assert_int_equal(timed_launches(x), before + 2);
     x->observers.one[x->observers.n++] = &a.base;
@@ -578,12 +578,12 @@ static void test_graphs_when_a_decode_was_timed_then_the_next_restores_the_overl
     vt_engine *e = open_small(m, &x);
     answer first, again;
     apart_observer a = ask_apart(e, x, &first, m->arch.vocab); /* the prefill has no graph yet */
-    assert_true(a.calls[1] > 10);
+    assert_true(a.calls[1] > 8);
     assert_int_equal(a.calls[2], 0);
     a = ask_apart(e, x, &again, m->arch.vocab);
     assert_int_equal(a.calls[0], 0);
-    assert_true(a.calls[1] > 10);
-    assert_int_equal(a.calls[2], 3);
+    assert_true(a.calls[1] > 8);
+    assert_int_equal(a.calls[2], 2); /* of three: a norm is left out */
     assert_memory_equal(&again, &first, sizeof again);
     assert_true(x->overlapping && !x->restore);
     vt_engine_free(e);
@@ -620,7 +620,7 @@ static int32_t check_stamps(const cuda_executor *x)
     const cuda_stamps *s = &step->stamps;
     uint64_t last = 0;
     int32_t calls = 0, ends = 0;
-    assert_true(s->n_notes > 10 && !step->pending);
+    assert_true(s->n_notes > 8 && !step->pending);
     for (int32_t i = 0; i < s->n_notes; i++) {
         const cuda_stamp_note *note = &s->note[i];
         cuda_stamp at = cuda_stamps_read(step->copy, note);
@@ -667,8 +667,8 @@ static void test_stamps_when_a_decode_is_stamped_then_every_kernel_of_its_graph_
         x->stamped.max_graphs = places;
         ask(e, 12, m->arch.vocab); /* the prefill, and the first decode */
         assert_int_equal(stamped_launches(x), 2);
-        /* all calls but the attention of prompts */
-        assert_int_equal(check_stamps(x), x->prog->n_calls - x->prog->n_before - 1);
+        /* all calls but the attention of prompts, and two norms that linears make */
+        assert_int_equal(check_stamps(x), x->prog->n_calls - x->prog->n_before - 3);
         assert_int_equal(x->stamped.n_graphs, places == 1 ? 1 : 4);
         assert_int_equal(vt_executor_value(&x->base, "late_compiles", -1), 0);
         vt_engine_free(e);

@@ -22,7 +22,7 @@
 #include "base/buf.h"
 #include "vitrine.h"
 
-enum { JIT_MAX_PARAMS = 18, JIT_NAME_MAX = 256, JIT_MAX_TEXTS = 4 };
+enum { JIT_MAX_PARAMS = 20, JIT_NAME_MAX = 256, JIT_MAX_TEXTS = 4 };
 
 /* A template parameter that is 1 for an instance with stamps (stamp.cuh): its parameter struct has
  * the address of the launch's places behind it (cuda_stamped_params). It is 2 for an instance that

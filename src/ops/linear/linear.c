@@ -220,8 +220,8 @@ static const char *linear_refuses(const vt_case *c)
         return "scales: of fp8 weights only";
     if (p[LOGITS] && (p[RESIDUAL] || p[EPILOGUE]))
         return "logits: without residual and epilogue";
-    if (p[NORM] && (p[RESIDUAL] || vt_dtype_quantised((vt_dtype)p[TYPE])))
-        return "norm: without residual, and of float weights";
+    if (p[NORM] && p[RESIDUAL])
+        return "norm: without residual";
     return (p[ROWS] + p[ROWS2] + p[ROWS3]) * p[COLS] > (int64_t)1 << 32
                ? "rows: rows times cols is at most 2^32"
                : NULL;
@@ -230,13 +230,16 @@ static const char *linear_refuses(const vt_case *c)
 /* rows2, rows3: rows of further parts; logits: the result is F32 on a GPU too, as for the head;
  * norm: x comes with what it is the norm of */
 
-/* Activations whose quantisation to int8 in blocks of 32 is exact (see the essay above). */
-static void fill_on_grid(vt_tensor *x, uint64_t *rng)
+/* Activations whose quantisation to int8 in blocks of 32 is exact (see the essay above). With
+ * `powers` d is a power of two, so that BF16 has them. */
+static void fill_on_grid(vt_tensor *x, bool powers, uint64_t *rng)
 {
     for (int64_t t = 0; t < x->dim[0]; t++)
         for (int64_t k = 0; k < x->dim[1]; k += 32) {
             float *b = (float *)x->data + t * x->row_stride + k;
             float d = (0.5f + case_uniform(rng)) / 64;
+            if (powers)
+                d = d < 1.0f / 64 ? 1.0f / 128 : 1.0f / 64;
             for (int i = 0; i < 32; i++) {
                 float q = rintf(case_normal(rng) * 45);
                 b[i] = d * fminf(fmaxf(q, -127), 127);
@@ -272,13 +275,14 @@ static vt_tensor *activations(vt_arena *arena, int64_t tokens, int64_t cols, boo
     return case_slice(arena, case_tensor_2d(arena, VT_F32, tokens, cols + 24), 8, cols);
 }
 
-/* Adds what x is the norm of, in values that BF16 has, and makes x of it. The norm's weights are
- * powers of two, so that before * weight is exact in BF16, and eps is large enough to be seen.
- * Returns false when out of memory. */
+/* Makes x what it is the norm of, in values that BF16 has, and then its norm. The norm's weights
+ * are powers of two, so that before * weight is exact in BF16; they differ in sign alone within a
+ * block of activations that are quantised together. eps is large enough to be seen. Returns false
+ * when out of memory. */
 static bool add_norm(vt_arena *arena, linear_args *a, vt_tensor *x, uint64_t *rng)
 {
     int64_t tokens = x->dim[0], cols = x->dim[1];
-    vt_tensor *before = case_fill(arena, case_tensor_2d(arena, VT_F32, tokens, cols), 0, 3, rng);
+    vt_tensor *before = case_tensor_2d(arena, VT_F32, tokens, cols);
     vt_tensor *norm = case_tensor_1d(arena, VT_F32, cols);
     a->before = before;
     a->norm = norm;
@@ -286,15 +290,17 @@ static bool add_norm(vt_arena *arena, linear_args *a, vt_tensor *x, uint64_t *rn
     a->plus_one = case_random(rng) & 1;
     if (!before || !norm)
         return false;
-    for (int64_t k = 0; k < cols; k++)
-        ((float *)norm->data)[k] = (case_random(rng) & 1 ? 1.0f : -1.0f) *
-                                       (case_random(rng) & 1 ? 0.5f : 0.25f) -
-                                   (float)a->plus_one;
+    float size = 1;
+    for (int64_t k = 0; k < cols; k++) {
+        if (k % LINEAR_SCALE_BLOCK == 0)
+            size = case_random(rng) & 1 ? 0.5f : 0.25f;
+        ((float *)norm->data)[k] = (case_random(rng) & 1 ? size : -size) - (float)a->plus_one;
+    }
     for (int64_t t = 0; t < tokens; t++) {
         float *b = (float *)before->data + t * cols, *to = (float *)x->data + t * x->row_stride;
         double squares = 0;
         for (int64_t k = 0; k < cols; k++) {
-            b[k] = vt_bf16_to_f32(vt_f32_to_bf16(b[k]));
+            b[k] = vt_bf16_to_f32(vt_f32_to_bf16(4 * to[k]));
             squares += (double)b[k] * (double)b[k];
         }
         double by = 1 / sqrt(squares / (double)cols + (double)a->eps);
@@ -325,7 +331,7 @@ static void *linear_make_args(const vt_case *c, uint64_t seed, vt_arena *arena,
     if (!y || !bias || !residual)
         return NULL;
     if (vt_dtype_quantised(dtype))
-        fill_on_grid(x, &rng);
+        fill_on_grid(x, p[NORM], &rng);
     else if (dtype == VT_FP8_E4M3 && p[SCALES] == CASE_SCALE_BLOCKS)
         fill_on_e4m3(x, &rng);
     else if (!case_fill(arena, x, 0, 1, &rng))
@@ -403,6 +409,12 @@ static const char *const linear_cases[] = {
     "tokens=1|3|4|5 type=bf16 cols=200|1000 rows=150 rows2=9 rows3=140 bias=1 norm=1",
     "tokens=1|2|4 type=bf16 cols=1096 rows=90 rows2=90 epilogue=swiglu norm=1",
     "tokens=1|2|3 type=bf16 cols=2560 rows=40 rows2=40 epilogue=geglu norm=1",
+    "tokens=1|2|4 type=q4_0|q8_0|q5_1|mxfp4 cols=96 rows=33 rows2=9 bias=1 norm=1",
+    "tokens=2|3 type=q4_0|q8_0|mxfp4 cols=1376 rows=21 rows2=21 epilogue=swiglu norm=1",
+    "tokens=1|2|3|5 type=q4_k|q6_k|q2_k cols=512 rows=48 rows2=9 rows3=10 norm=1",
+    "tokens=1|4 type=q4_k|q6_k|iq4_xs cols=768 rows=21 rows2=21 epilogue=geglu bias=1 norm=1",
+    "tokens=1|2|4 type=fp8 cols=200 rows=150 norm=1 scales=blocks|one",
+    "tokens=1|3 type=fp8 cols=648 rows=90 rows2=90 epilogue=swiglu norm=1 scales=blocks|one",
     /* SmolLM2-135M: qkv, o, gate+up, down, head */
     "*tokens=1|64|512 type=q4_1 cols=576 rows=576 rows2=192 rows3=192",
     "*tokens=1 type=q4_1 cols=576 rows=576 residual=1",
@@ -416,6 +428,8 @@ static const char *const linear_cases[] = {
     "*tokens=64 type=q6_k cols=3072 rows=1024 residual=1",
     /* Qwen3-8B */
     "*tokens=1 type=q4_k cols=4096 rows=4096 residual=1",
+    "*tokens=1 type=q4_k|q8_0|fp8 cols=4096 rows=4096 rows2=1024 rows3=1024 norm=1",
+    "*tokens=1 type=q4_k|q8_0|fp8 cols=4096 rows=12288 rows2=12288 epilogue=swiglu norm=1",
     "*tokens=8 type=q8_0 cols=4096 rows=4096 rows2=1024 rows3=1024",
     "*tokens=64 type=fp8 cols=4096 rows=4096 residual=1 scales=blocks",
     NULL,
@@ -425,10 +439,16 @@ static const char *const linear_cases[] = {
     "tokens=1..65|~200 rows=~700 rows2=0|rows|~100 rows3=0|~100 " \
     "epilogue=none|none|swiglu|geglu bias=0|1 residual=0|1 logits=0|0|0|1 "
 
+#define NORMED                                              \
+    "tokens=1..6 rows=~700 rows2=0|rows|~100 rows3=0|~100 " \
+    "epilogue=none|swiglu|geglu bias=0|1 norm=1 "
+
 static const char *const linear_draws[] = {
     ANY_LINEAR "type=bf16 cols=24|200|1000|43",
-    "tokens=1..6 rows=~700 rows2=0|rows|~100 rows3=0|~100 epilogue=none|swiglu|geglu bias=0|1 "
-    "type=bf16 cols=24|200|1000|1544|4096 norm=1",
+    NORMED "type=bf16 cols=24|200|1000|1544|4096",
+    NORMED "type=fp8 cols=40|136|648|1544|4096 scales=none|one|blocks",
+    NORMED "type=q8_0|q4_0|q5_1|mxfp4 cols=32|160|544|1056|4000",
+    NORMED "type=q4_k|q5_k|q6_k|q2_k|iq4_xs cols=256|512|768|2304|4096",
     ANY_LINEAR "type=fp8 cols=40|136|648|43 scales=none|one|blocks",
     ANY_LINEAR "type=q8_0|q4_0|q4_1|q5_0|q5_1 cols=32|96|160|384|544|576|1056|1152",
     ANY_LINEAR "type=q4_k|q5_k|q6_k|q3_k|q2_k|iq4_xs cols=256|512|768|2304",
@@ -451,6 +471,7 @@ static const vt_impl *const linear_impls[] = {
     &linear_cuda_split_sm90,
     &linear_cuda_gemm_sm90,
     &linear_cuda_gemm_sm80,
+    &linear_cuda_quant_normed,
     &linear_cuda_gemm_fp8_sm90,
     &linear_cuda_fp8_sm90,
     &linear_cuda_quant_sm90,

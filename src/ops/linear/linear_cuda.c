@@ -13,6 +13,7 @@
  *   quantised and FP8 weights in tiles: quant/linear_quant.h, linear_quant_cuda.c
  *     fp8_sm90     linear_fp8_sm90.cu: FP8 with block scales, activations in E4M3, tens of tokens
  *     gemm_fp8_sm90  gemm_fp8_sm90.cu: the same for hundreds of tokens (both: linear_fp8_sm90.c)
+ *     quant_normed linear_quant.cu with the norm in front of it, for very few tokens
  *     quant_sm90   linear_quant_sm90.cu: dequantises into wgmma's registers (linear_quant_sm90.c)
  *     passes       linear_quant.cu, 32 tokens per pass
  *     panels       quant_panel.cu writes rows of the weight as BF16, one of the GEMMs reads them
@@ -74,10 +75,8 @@ static bool split_suits(const void *args, const vt_target *t, const vt_size *upt
 static bool normed_supports(const void *args, const vt_target *t, const vt_size *upto)
 {
     const linear_args *a = args;
-    return a->before && bf16_supports(a, t, upto) && a->before->dtype == VT_BF16 &&
-           a->before->row_stride % 8 == 0 && a->norm->dtype == VT_F32 && !a->residual &&
-           (!t->deterministic || linear_ordered_norms(a)) &&
-           linear_normed_fits(a, vt_size_rows(a->x, upto));
+    return bf16_supports(a, t, upto) && (!t->deterministic || linear_ordered_norms(a)) &&
+           linear_normed_fits(a, upto);
 }
 
 static bool ordered_suits(const void *args, const vt_target *t, const vt_size *upto)
@@ -100,6 +99,13 @@ static vt_cost normed_extra(const void *args, const vt_batch *batch)
     const linear_args *a = args;
     return (vt_cost){.read = {.weights = vt_tensor_bytes(a->norm)},
                      .flops = {.fp32 = 4 * vt_batch_elems(a->x, batch)}};
+}
+
+static vt_cost quant_normed_extra(const void *args, const vt_batch *batch)
+{
+    vt_cost sum = normed_extra(args, batch), tiles = linear_quant_passes_extra(args, batch);
+    vt_cost_add(&sum, &tiles);
+    return sum;
 }
 
 static bool small_suits(const void *args, const vt_target *t, const vt_size *upto)
@@ -125,6 +131,23 @@ static bool tiles_supports(const void *args, const vt_target *t, const vt_size *
     (void)t, (void)upto;
     const linear_args *a = args;
     return a->w->dtype != VT_BF16 && linear_quant_supports(a->w) && fits_common(a);
+}
+
+/* x * n is rounded before the division, so it is not what `passes` gives behind the norm's kernel:
+ * a deterministic program, in which a token has the same bits in any batch, does without. */
+static bool quant_normed_supports(const void *args, const vt_target *t, const vt_size *upto)
+{
+    const linear_args *a = args;
+    return !t->deterministic && tiles_supports(a, t, upto) && linear_normed_fits(a, upto);
+}
+
+/* An SM with less shared memory has no room for all CTAs of linear_quant.cu with their rings and x.
+ * It then holds fewer, and the others begin when those end. */
+static bool quant_normed_suits(const void *args, const vt_target *t, const vt_size *upto)
+{
+    enum { LEAST_SHARED = 160 << 10 };
+    (void)args, (void)upto;
+    return t->max_shared_bytes >= LEAST_SHARED;
 }
 
 static bool panels_supports(const void *args, const vt_target *t, const vt_size *upto)
@@ -250,6 +273,13 @@ const vt_impl linear_cuda_gemm_fp8_sm90 = {
     .packing = &linear_cuda_packing,
     .workspace = workspace,
     .extra = linear_fp8_extra};
+const vt_impl linear_cuda_quant_normed = {
+    CUDA_ROW("quant_normed", linear_quant_normed, quant_normed_supports),
+    .norms = true,
+    .suits = quant_normed_suits,
+    .packing = &linear_cuda_packing,
+    .workspace = workspace,
+    .extra = quant_normed_extra};
 const vt_impl linear_cuda_quant_passes = {CUDA_ROW("passes", linear_quant_passes, tiles_supports),
                                           .fixed_order = true,
                                           .suits = passes_suits,

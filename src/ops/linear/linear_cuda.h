@@ -30,6 +30,8 @@ static inline size_t linear_workspace_bytes(const vt_target *t)
 }
 
 linear_params linear_params_of(const linear_args *a);
+/* The same for a kernel that makes the norm in front of the call. */
+linear_params linear_normed_params_of(const linear_args *a);
 
 /* Calls run() for `most` tokens at a time. The weights are read once for each piece. The order of a
  * small kernel's sums is the same for any number of tokens, so cutting changes no result. */
@@ -44,16 +46,21 @@ typedef vt_status linear_run_fn(const void *args, const vt_lane *lane);
 typedef void linear_describe_fn(const void *args, const vt_target *t, const vt_size *size,
                                 vt_cut *out);
 linear_run_fn linear_small_run, linear_normed_run, linear_ordered_run, linear_gemm_sm80_run,
-    linear_split_sm90_run, linear_gemm_sm90_run, linear_cublaslt_run, linear_quant_passes_run,
-    linear_quant_panels_run, linear_quant_sm90_run, linear_fp8_few_run, linear_fp8_gemm_run;
+    linear_split_sm90_run, linear_gemm_sm90_run, linear_cublaslt_run, linear_quant_normed_run,
+    linear_quant_passes_run, linear_quant_panels_run, linear_quant_sm90_run, linear_fp8_few_run,
+    linear_fp8_gemm_run;
 linear_describe_fn linear_small_describe, linear_normed_describe, linear_ordered_describe,
     linear_cublaslt_describe, linear_split_sm90_describe, linear_gemm_sm90_describe,
-    linear_gemm_sm80_describe, linear_quant_passes_describe, linear_quant_panels_describe,
-    linear_quant_sm90_describe, linear_fp8_few_describe, linear_fp8_gemm_describe;
+    linear_gemm_sm80_describe, linear_quant_normed_describe, linear_quant_passes_describe,
+    linear_quant_panels_describe, linear_quant_sm90_describe, linear_fp8_few_describe,
+    linear_fp8_gemm_describe;
 
 /* linear_few_cuda.c */
 int32_t linear_small_tokens(const linear_args *a);
-bool linear_normed_fits(const linear_args *a, int64_t tokens);
+/* The rows of x that a kernel which makes the norm keeps in shared memory for so many tokens. */
+int32_t linear_normed_tokens(int64_t tokens);
+/* Returns true if the call can make the norm in front of it, and its tokens are few enough. */
+bool linear_normed_fits(const linear_args *a, const vt_size *upto);
 /* Deterministic programs: whether linear_ordered.cu makes the norm in front of the call. */
 bool linear_ordered_norms(const linear_args *a);
 /* Deterministic programs: the number of segments in which a row of the weight is summed
@@ -93,7 +100,7 @@ bool linear_quant_supports(const vt_weight *w);
  * sums, so it must depend on the weight's shape alone. */
 typedef struct linear_quant_form {
     int32_t warps, slots, tiles, stages, resident; /* resident: CTAs per SM */
-    uint32_t shared_bytes;
+    uint32_t ring_bytes, shared_bytes;             /* shared_bytes: the rings, and padding */
 } linear_quant_form;
 
 linear_quant_form linear_quant_form_of(const vt_weight *w, int64_t tokens, bool many, bool half,

@@ -129,14 +129,23 @@ static vt_status run_small(const linear_args *a, const vt_lane *lane)
  *   16 KiB        1.7B 4, 8B 2           1.233 / 1.182   4.013 / 3.914 */
 enum { NORMED_TOKENS = 4, NORMED_SHARED = 8 << 10 };
 
-static int32_t normed_tokens(int64_t tokens)
+/* The same bound for linear_quant.cu, whose CTAs take several groups of rows. It was not
+ * measured. */
+enum { QUANT_NORMED_SHARED = 8 << 10 };
+
+int32_t linear_normed_tokens(int64_t tokens)
 {
     return tokens <= 1 ? 1 : tokens <= 2 ? 2 : NORMED_TOKENS;
 }
 
-bool linear_normed_fits(const linear_args *a, int64_t tokens)
+bool linear_normed_fits(const linear_args *a, const vt_size *upto)
 {
-    return tokens <= NORMED_TOKENS && normed_tokens(tokens) * a->w->cols * 2 <= NORMED_SHARED;
+    if (!a->before || a->residual || a->norm->dtype != VT_F32 || a->before->dtype != VT_BF16 ||
+        a->before->row_stride % 8 != 0)
+        return false;
+    int32_t most = a->w->dtype == VT_BF16 ? NORMED_SHARED : QUANT_NORMED_SHARED;
+    int64_t tokens = vt_size_rows(a->x, upto);
+    return tokens <= NORMED_TOKENS && linear_normed_tokens(tokens) * a->w->cols * 2 <= most;
 }
 
 static cuda_launch normed_launch_of(const linear_args *a, const vt_target *t, int64_t tokens)
@@ -144,9 +153,9 @@ static cuda_launch normed_launch_of(const linear_args *a, const vt_target *t, in
     int32_t k = (int32_t)a->w->cols, warps = vt_ceil_div(k, 32) > 48 ? 8 : 4, pair = linear_pair(a);
     bool half = !pair && linear_outputs(a) / 16 < t->sm_count;
     jit_spec spec = JIT_SPEC("linear_normed.cu", "linear_normed", {"k", k}, {"warps", warps},
-                             {"tokens", normed_tokens(tokens)}, {"half", half}, {"pair", pair},
-                             {"out_f32", a->y->dtype == VT_F32}, {"bias", a->bias != NULL},
-                             {"plus_one", a->plus_one});
+                             {"tokens", linear_normed_tokens(tokens)}, {"half", half},
+                             {"pair", pair}, {"out_f32", a->y->dtype == VT_F32},
+                             {"bias", a->bias != NULL}, {"plus_one", a->plus_one});
     cuda_launch l = few_launch(a, spec, half, warps, 1);
     l.shared_percent = SMALL_SHARED_PERCENT;
     return l;
@@ -223,7 +232,7 @@ static cuda_launch ordered_launch_of(const linear_args *a, const vt_target *t, i
     int32_t slot = ORDERED_SLOT_BYTES(half ? 8 : 16, norm ? 0 : tiles * 8), rows = 0;
     int32_t slots = ordered_slots(k, warps, slot, half ? 12 : 8);
     if (norm)
-        rows = normed_tokens(tokens);
+        rows = linear_normed_tokens(tokens);
     jit_spec spec = JIT_SPEC(
         "linear_ordered.cu", "linear_ordered", {"k", k}, {"warps", warps}, {"tiles", tiles},
         {"half", half}, {"slots", slots}, {"pair", pair}, {"out_f32", a->y->dtype == VT_F32},
@@ -242,13 +251,19 @@ static cuda_launch any_normed_launch_of(const linear_args *a, const vt_target *t
                             : normed_launch_of(a, t, tokens);
 }
 
-vt_status linear_normed_run(const void *args, const vt_lane *lane)
+linear_params linear_normed_params_of(const linear_args *a)
 {
-    const linear_args *a = args;
     linear_params p = linear_params_of(a);
     p.x = a->before->data;
     p.x_stride = (int32_t)a->before->row_stride;
     p.norm = a->norm->data;
+    return p;
+}
+
+vt_status linear_normed_run(const void *args, const vt_lane *lane)
+{
+    const linear_args *a = args;
+    linear_params p = linear_normed_params_of(a);
     cuda_launch l = any_normed_launch_of(a, lane->target, a->x->dim[0]);
     return vt_cuda_launch(lane->cuda, &l, &p, sizeof p);
 }

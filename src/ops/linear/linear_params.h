@@ -16,8 +16,8 @@ typedef struct linear_params {
     void *y;
     int32_t x_stride, y_stride, residual_stride, n_tokens;
     int32_t rows;      /* outputs; for a pair their number after the activation */
-    float scale, eps;  /* eps: linear_normed.cu */
-    const float *norm; /* linear_normed.cu, linear_ordered.cu: [cols] */
+    float scale, eps;  /* eps: where the kernel makes the norm */
+    const float *norm; /* linear_normed.cu, linear_ordered.cu, linear_quant.cu: [cols] */
 } linear_params;
 
 /* gemm_sm80.cu */
@@ -60,5 +60,8 @@ enum { ORDERED_CHUNK = 64 };
 #define ORDERED_SLOT_BYTES(rows, tokens) (((rows) + (tokens)) * ORDERED_CHUNK * 2)
 /* A normed row of linear_ordered.cu: rows begin in different banks. */
 #define ORDERED_NORMED_BYTES(cols) ((cols)*2 + 16)
+/* The elements of a row of linear_norm_rows.cuh: lines of 128 bytes, and `pad` elements more. */
+enum { NORM_PAD = 32 };
+#define NORM_ROW(cols, pad) (((cols) + 63) / 64 * 64 + (pad))
 
 #endif

@@ -2,6 +2,8 @@
 // tiles (linear_quant.h)
 //
 // x [tokens, K] bf16, y [tokens, rows] bf16 or fp32 (paired: [tokens, rows / 2]). quant_rows.cuh makes the products.
+// With TOKENS (1, 2, 4) every CTA first makes the norm in front of it, of up to so many tokens (linear_norm_rows.cuh).
+// The products then read x * n from shared memory, behind the rings.
 // Grid: RESIDENT CTAs per SM, all resident at the same time. Groups of 16 rows (8 with HALF or PAIR) are dealt out to
 // them in turn. A warp's stream of copies goes from one group to the next without a stop; it begins before pdl_wait().
 // Bytes: those of the tiles, 0.56 per weight for Q4_0; the roof is memory bandwidth.
@@ -23,12 +25,18 @@
 // So CTAs have 4 warps if there are many groups, else 8. Programmatic launches change nothing as long as the rings fill
 // the shared memory; with room for a third CTA per SM gate+up took 23.4 (linear_quant_cuda.c says why).
 // Template: BITS, OFFSET, FORM, K, WARPS, TILES (of 8 tokens), SLOTS, STAGES, RESIDENT, HALF, PAIR (0 none, 1 silu,
-// 2 gelu), OUT_F32, BIAS, RESIDUAL.
+// 2 gelu), OUT_F32, BIAS, RESIDUAL, TOKENS (rows of x in shared memory; 0: x is as it shall be), PLUS_ONE.
 #include "quant_rows.cuh"
 #include "linear_order.cuh"
 constexpr int GROUPS = 1;
 #include "linear_finish.cuh"
 #include "linear_params.h"
+#if TOKENS
+// The lanes that load 16 bytes (with halves 8) at a time have x of one chunk or two, of two tokens (four).
+constexpr int kNormPad = kHalves ? NORM_PAD / 2 : NORM_PAD;
+#include "linear_norm_rows.cuh"
+static_assert(TILES == 1 && TOKENS <= kColumns, "a lane has the columns 2 q and 2 q + 1");
+#endif
 
 KERNEL __launch_bounds__(WARPS * 32, RESIDENT) linear_quant(const __grid_constant__ linear_params p)
 {
@@ -45,14 +53,29 @@ KERNEL __launch_bounds__(WARPS * 32, RESIDENT) linear_quant(const __grid_constan
     };
     auto stream = pair_stream(aim, groups, shared);
     stream.begin();
+#if TOKENS
+    __shared__ NormSums squares;
+    u16 *rows = (u16 *)(shared + WARPS * (STAGES * kStage));
+    NormWeights norm;
+    load_norm(p, norm);
+#endif
     pdl_go();
     pdl_wait();
 
     Columns columns = columns_of(lane);
     const u16 *x[TILES];
+#if TOKENS
+    norm_rows(p, norm, rows, squares);
+    x[0] = rows + min(g % kTokens, min(TOKENS, p.n_tokens) - 1) * kNormRow;
+    float by[2]; // of the lane's columns 2 q and 2 q + 1
+#pragma unroll
+    for (int k = 0; k < 2; k++)
+        by[k] = norm_factor(squares, min(lane % 4 * 2 + k, TOKENS - 1), p.eps);
+#else
 #pragma unroll
     for (int n = 0; n < TILES; n++)
         x[n] = p.x + (i64)min(n * 8 + g % kTokens, p.n_tokens - 1) * p.x_stride;
+#endif
     int buffer = 0;
 #pragma unroll 1
     for (int group = blockIdx.x; group < groups; group += gridDim.x) {
@@ -63,6 +86,11 @@ KERNEL __launch_bounds__(WARPS * 32, RESIDENT) linear_quant(const __grid_constan
             stream.next();
         }
         row_sums(acc, c);
+#if TOKENS
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            c[0][i] *= by[i % 2];
+#endif
         finish(p, c, group * kGroupRows, sums[buffer]);
         if (kBuffers == 1)
             __syncthreads();

@@ -1,5 +1,6 @@
 /* linear on CUDA for weights in quantised tiles (linear_quant.h).
  *
+ *   up to 4 tokens    quant_normed: linear_quant.cu makes the norm in front of the product, too
  *   up to 64 tokens   passes: linear_quant.cu for 32 tokens at a time; each pass reads all tiles
  *   more              panels: quant_panel.cu writes some rows of the weight as BF16 to the end of
  *                     the workspace, a GEMM for BF16 weights makes those columns of y, and so on
@@ -82,7 +83,8 @@ linear_quant_form linear_quant_form_of(const vt_weight *w, int64_t tokens, bool 
     f.stages = stages < 1 ? 1 : stages > MAX_STAGES ? MAX_STAGES : (int32_t)stages;
     int64_t alone = f.resident > PADDED_CTAS ? 0
                                              : target->max_shared_bytes / (f.resident + 1) + 1024;
-    f.shared_bytes = (uint32_t)(f.stages * stage > alone ? f.stages * stage : alone);
+    f.ring_bytes = (uint32_t)(f.stages * stage);
+    f.shared_bytes = f.ring_bytes > alone ? f.ring_bytes : (uint32_t)alone;
     return f;
 }
 
@@ -94,9 +96,12 @@ typedef struct pass_form {
     cuda_launch launch;
 } pass_form;
 
-static pass_form pass_form_of(const linear_args *a, const vt_target *t, int64_t tokens)
+/* With `norm` the launch makes the norm too. x of its tokens then lies behind the rings, mostly in
+ * memory that would be padding. */
+static pass_form pass_form_of(const linear_args *a, const vt_target *t, int64_t tokens, bool norm)
 {
     int32_t k = (int32_t)a->w->cols, pair = linear_pair(a), rows = linear_outputs(a);
+    int32_t normed = norm ? linear_normed_tokens(tokens) : 0;
     int64_t sms = t->sm_count;
     bool half = !pair && vt_ceil_div(rows, 16) < sms;
     int32_t group_rows = pair || half ? 8 : 16;
@@ -104,6 +109,7 @@ static pass_form pass_form_of(const linear_args *a, const vt_target *t, int64_t 
     bool many = 2 * groups >= 5 * sms; /* 4 warps per group then fill the 16 of an SM */
     linear_quant_form f = linear_quant_form_of(a->w, tokens, many, half, t);
     int64_t room = sms * f.resident;
+    uint32_t used = f.ring_bytes + (uint32_t)(normed * NORM_ROW(k, NORM_PAD) * 2);
     return (pass_form){
         .quant = f,
         .group_rows = group_rows,
@@ -113,25 +119,33 @@ static pass_form pass_form_of(const linear_args *a, const vt_target *t, int64_t 
                                     {"tiles", f.tiles}, {"slots", f.slots}, {"stages", f.stages},
                                     {"resident", f.resident}, {"half", half}, {"pair", pair},
                                     {"out_f32", a->y->dtype == VT_F32}, {"bias", a->bias != NULL},
-                                    {"residual", a->residual != NULL}),
+                                    {"residual", a->residual != NULL}, {"tokens", normed},
+                                    {"plus_one", norm && a->plus_one}),
                    .grid = {(uint32_t)(groups < room ? groups : room), 1, 1},
                    .threads = (uint32_t)f.warps * 32,
-                   .shared_bytes = f.shared_bytes}};
+                   .shared_bytes = used > f.shared_bytes ? used : f.shared_bytes}};
 }
 
 static vt_status run_pass(const linear_args *a, const vt_lane *lane)
 {
     linear_params p = linear_params_of(a);
-    pass_form f = pass_form_of(a, lane->target, a->x->dim[0]);
+    pass_form f = pass_form_of(a, lane->target, a->x->dim[0], false);
     return vt_cuda_launch(lane->cuda, &f.launch, &p, sizeof p);
 }
 
-void linear_quant_passes_describe(const void *args, const vt_target *t, const vt_size *size,
-                                  vt_cut *out)
+vt_status linear_quant_normed_run(const void *args, const vt_lane *lane)
 {
     const linear_args *a = args;
+    linear_params p = linear_normed_params_of(a);
+    pass_form f = pass_form_of(a, lane->target, a->x->dim[0], true);
+    return vt_cuda_launch(lane->cuda, &f.launch, &p, sizeof p);
+}
+
+static void pass_describe(const linear_args *a, const vt_target *t, const vt_size *size, bool norm,
+                          vt_cut *out)
+{
     int64_t tokens = vt_size_rows(a->x, size);
-    pass_form f = pass_form_of(a, t, tokens < PASS_TOKENS ? tokens : PASS_TOKENS);
+    pass_form f = pass_form_of(a, t, tokens < PASS_TOKENS ? tokens : PASS_TOKENS, norm);
     linear_cut_pieces(a, size, PASS_TOKENS, out);
     out->tile[1] = f.group_rows;
     out->tile[2] = 2 * QUANT_UNIT;
@@ -140,6 +154,19 @@ void linear_quant_passes_describe(const void *args, const vt_target *t, const vt
     vt_cut_cuda(out, t, f.groups, &f.launch, 16);
     out->resident = f.quant.resident;
     out->waves = (double)out->items / ((double)out->workers * out->resident);
+}
+
+void linear_quant_passes_describe(const void *args, const vt_target *t, const vt_size *size,
+                                  vt_cut *out)
+{
+    pass_describe(args, t, size, false, out);
+}
+
+void linear_quant_normed_describe(const void *args, const vt_target *t, const vt_size *size,
+                                  vt_cut *out)
+{
+    pass_describe(args, t, size, true, out);
+    vt_cut_roles(out, "each CTA makes the norm", NULL);
 }
 
 /* ---- many tokens ---- */

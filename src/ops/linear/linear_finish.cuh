@@ -12,9 +12,11 @@ struct WarpSums { // of a group, in shared memory
 };
 
 // A thread's bias and residual, where it makes one output. A kernel loads them in front of its product, so that they
-// arrive while that is made: a bias before the turn, the residual after it.
+// arrive while that is made: a bias before the turn, the residual after it. The residual stays bf16 until it is added:
+// its conversion would wait for it in front of the product.
 struct Beside {
-    float bias, up_bias, residual;
+    float bias, up_bias;
+    u16 residual;
 };
 template <class Params> INLINE void load_bias(const Params &p, int j0, Beside &b)
 {
@@ -26,7 +28,7 @@ template <class Params> INLINE void load_residual(const Params &p, int j0, Besid
 {
     int t = group_thread() / kRowsOut, j = j0 + group_thread() % kRowsOut;
     bool there = RESIDUAL && t < p.n_tokens && j < p.rows;
-    b.residual = there ? bf16_f32(p.residual[(i64)t * p.residual_stride + j]) : 0.f;
+    b.residual = there ? p.residual[(i64)t * p.residual_stride + j] : (u16)0;
 }
 
 template <bool kBeside = false, class Params>
@@ -64,7 +66,7 @@ INLINE void finish(const Params &p, const float (&c)[TILES][4], int j0, WarpSums
             sum = (PAIR == 1 ? silu(sum) : gelu_tanh(sum)) * up;
         }
         if constexpr (RESIDUAL)
-            sum = plus(sum, kBeside ? beside.residual : bf16_f32(p.residual[(i64)t * p.residual_stride + j]));
+            sum = plus(sum, bf16_f32(kBeside ? beside.residual : p.residual[(i64)t * p.residual_stride + j]));
         if constexpr (OUT_F32)
             ((float *)p.y)[(i64)t * p.y_stride + j] = sum;
         else

@@ -6,6 +6,7 @@
 // The products then read x * n from shared memory, behind the rings.
 // Grid: RESIDENT CTAs per SM, all resident at the same time. Groups of 16 rows (8 with HALF or PAIR) are dealt out to
 // them in turn. A warp's stream of copies goes from one group to the next without a stop; it begins before pdl_wait().
+// With one tile of tokens a group's bias and residual are loaded in front of its product.
 // Bytes: those of the tiles, 0.56 per weight for Q4_0; the roof is memory bandwidth.
 //
 // History. At first each warp held two to three units in registers, each group had a CTA of its own, and the 8 columns
@@ -40,6 +41,7 @@ static_assert(TILES == 1 && TOKENS <= kColumns, "a lane has the columns 2 q and 
 
 KERNEL __launch_bounds__(WARPS * 32, RESIDENT) linear_quant(const __grid_constant__ linear_params p)
 {
+    constexpr bool kBeside = TILES == 1 && kColumns * kRowsOut <= WARPS * 32;
     constexpr int kBuffers = TILES == 1 ? 2 : 1; // with two, a group's sums are read while the next group's are made
     __shared__ WarpSums sums[kBuffers];
     extern __shared__ __align__(128) u8 shared[];
@@ -80,6 +82,11 @@ KERNEL __launch_bounds__(WARPS * 32, RESIDENT) linear_quant(const __grid_constan
 #pragma unroll 1
     for (int group = blockIdx.x; group < groups; group += gridDim.x) {
         float acc[TILES][kAcc][4] = {}, c[TILES][4];
+        Beside beside;
+        if constexpr (kBeside) {
+            load_bias(p, group * kGroupRows, beside);
+            load_residual(p, group * kGroupRows, beside);
+        }
 #pragma unroll 1
         for (int step = 0; step < kSteps; step++) {
             pair_products(stream.wait(), step * WARPS + warp, columns, x, lane, acc);
@@ -91,7 +98,7 @@ KERNEL __launch_bounds__(WARPS * 32, RESIDENT) linear_quant(const __grid_constan
         for (int i = 0; i < 4; i++)
             c[0][i] *= by[i % 2];
 #endif
-        finish(p, c, group * kGroupRows, sums[buffer]);
+        finish<kBeside>(p, c, group * kGroupRows, sums[buffer], beside);
         if (kBuffers == 1)
             __syncthreads();
         buffer = (buffer + 1) % kBuffers;

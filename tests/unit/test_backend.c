@@ -214,7 +214,10 @@ static void test_what_decodes_turn_themselves_is_left_out(void **state)
         {"dummy:qwen3-0.6b", false, {.tokens = 24, .seqs = 24, .decodes = 24, .rows = 24}, 28},
         {"dummy:qwen3-0.6b", true, {.tokens = 1, .seqs = 1, .decodes = 1, .rows = 1}, 28},
         /* prefills read it too, and decodes of several tokens have a kernel that does not turn */
-        {"dummy:qwen3-0.6b", false, {.tokens = 9, .seqs = 2, .decodes = 1, .prefills = 1, .rows = 2}, 28},
+        {"dummy:qwen3-0.6b",
+         false,
+         {.tokens = 9, .seqs = 2, .decodes = 1, .prefills = 1, .rows = 2},
+         28},
         {"dummy:qwen3-0.6b", false, {.tokens = 9, .seqs = 1, .prefills = 1, .rows = 1}, 28},
         {"dummy:qwen3-0.6b",
          false,
@@ -222,7 +225,10 @@ static void test_what_decodes_turn_themselves_is_left_out(void **state)
          28},
         {"dummy:qwen3-30b-a3b", false, {.tokens = 2, .seqs = 2, .decodes = 2, .rows = 2}, 0},
         {"dummy:gpt-oss-20b", false, {.tokens = 1, .seqs = 1, .decodes = 1, .rows = 1}, 0},
-        {"dummy:qwen3.5-0.8b", false, {.tokens = 1, .seqs = 1, .decodes = 1, .rows = 1}, 6}, /* in part */
+        {"dummy:qwen3.5-0.8b",
+         false,
+         {.tokens = 1, .seqs = 1, .decodes = 1, .rows = 1},
+         6}, /* in part */
     };
     for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
         int32_t got = active_calls(row[i].model, row[i].deterministic, &row[i].size, "rope_store");

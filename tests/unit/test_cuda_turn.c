@@ -95,7 +95,7 @@ static void test_split_turns_and_stores(void **state)
     assert_true(right_from_poison("whole", "seqs=2,kv_len=1500,heads=4,kv_heads=2,before=2"));
 }
 
-/* What leaves that call to its own kernel reads the NaNs. */
+/* Rows and calls that leave it to its own kernel read the NaNs. */
 static void test_others_leave_it(void **state)
 {
     (void)state;

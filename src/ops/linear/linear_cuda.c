@@ -275,7 +275,7 @@ const vt_impl linear_cuda_gemm_fp8_sm90 = {
     .extra = linear_fp8_extra};
 const vt_impl linear_cuda_quant_normed = {
     CUDA_ROW("quant_normed", linear_quant_normed, quant_normed_supports),
-    .norms = true,
+    .makes_before = normed_makes,
     .suits = quant_normed_suits,
     .packing = &linear_cuda_packing,
     .workspace = workspace,

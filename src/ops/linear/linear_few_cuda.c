@@ -72,7 +72,7 @@ typedef struct small_cut {
 
 /* Up to 8 tokens of o and down, which add a residual, get CTAs of 16 warps, each of which has an SM
  * to itself. With few of them, the next kernel's first CTAs find free SMs, and load their weights
- * meanwhile. A CTA has one group, or two where the SM with the most groups has no more of them then.
+ * meanwhile. A CTA has one group, or two where the SM with the most groups has no more of them so.
  * Not where short rows have more groups than two an SM: qkv of 8B (384 groups) so made a step of 8
  * sequences 4.16 ms, of 4.08. Whole steps of one sequence, ms (H200; groups x warps of a CTA):
  *

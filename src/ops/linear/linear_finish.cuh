@@ -1,7 +1,8 @@
 // The end of linear_small.cu, linear_ordered.cu and linear_quant.cu: adds the warps' sums of a group of weight rows in
 // rising order of warps, then applies the epilogue. Lane (g, q) of a warp holds rows g and g + 8 of tokens 2 q and
 // 2 q + 1 of each tile of 8; columns from kColumns on belong to no token. GROUPS times WARPS warps of a CTA work on as
-// many groups side by side. Needs linear_order.cuh, kColumns, GROUPS, WARPS, TILES, HALF, PAIR, OUT_F32, BIAS, RESIDUAL.
+// many groups side by side. Needs linear_order.cuh, kColumns, GROUPS, WARPS, TILES, HALF, PAIR, OUT_F32, BIAS,
+// RESIDUAL.
 
 constexpr int kRowsOut = PAIR || HALF ? 8 : 16;
 

@@ -13,8 +13,8 @@
 // and residual are loaded in front of the product too. The warps' sums are
 // added in rising order: a row's result depends on K and WARPS only, never on the batch.
 // Bytes: 2 * rows * K; the roof is memory bandwidth.
-// Template: K, WARPS, GROUPS (of rows in a CTA), TILES (of 8 tokens), HALF, PAIR (0 none, 1 silu, 2 gelu), OUT_F32, BIAS,
-// RESIDUAL.
+// Template: K, WARPS (of a group), GROUPS (of a CTA), TILES (of 8 tokens), HALF, PAIR (0 none, 1 silu, 2 gelu),
+// OUT_F32, BIAS, RESIDUAL.
 
 #include "linear_order.cuh"
 constexpr int kColumns = TILES * 8;

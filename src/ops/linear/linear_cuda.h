@@ -95,16 +95,16 @@ bool linear_cublaslt_suits(const linear_args *a, const vt_target *t, int64_t tok
 /* linear_quant_cuda.c: weights in quantised tiles. */
 enum { LINEAR_PASSES_TOKENS = 64 }; /* passes up to this number of tokens, panels beyond */
 bool linear_quant_supports(const vt_weight *w);
-/* How a kernel of quant_rows.cuh runs: its template parameters and its launch. `many` says that
- * there are enough groups of rows to fill an SM with CTAs of few warps. It decides the order of
- * sums, so it must depend on the weight's shape alone. */
+enum { LINEAR_QUANT_FEW_WARPS = 4 }; /* of a CTA, where there are groups of rows for many CTAs */
+/* How a kernel of quant_rows.cuh runs: its template parameters and its launch. The most warps of a
+ * CTA decide the order of sums, so they must depend on the weight alone. */
 typedef struct linear_quant_form {
     int32_t warps, slots, tiles, stages, resident; /* resident: CTAs per SM */
     uint32_t ring_bytes, shared_bytes;             /* shared_bytes: the rings, and padding */
 } linear_quant_form;
 
-linear_quant_form linear_quant_form_of(const vt_weight *w, int64_t tokens, bool many, bool half,
-                                       const vt_target *t);
+linear_quant_form linear_quant_form_of(const vt_weight *w, int64_t tokens, int32_t most_warps,
+                                       bool half, const vt_target *t);
 /* Returns how many bytes the tiles have more than the weight has in the file. */
 int64_t linear_quant_tiles_extra(const vt_weight *w);
 /* The bytes that a run moves beyond the card's compulsory ones. */

@@ -6,7 +6,7 @@
 
 constexpr int kRowsOut = PAIR || HALF ? 8 : 16;
 
-INLINE int group_thread() { return GROUPS > 1 ? threadIdx.x % (WARPS * 32) : threadIdx.x; }
+INLINE u32 group_thread() { return GROUPS > 1 ? threadIdx.x % (WARPS * 32) : threadIdx.x; }
 
 struct WarpSums { // of a group, in shared memory
     float part[WARPS][kColumns][(HALF ? 8 : 16) + 1];
@@ -21,7 +21,7 @@ struct Beside {
 };
 template <class Params> INLINE void load_bias(const Params &p, int j0, Beside &b)
 {
-    int j = min(j0 + group_thread() % kRowsOut, p.rows - 1);
+    int j = min(j0 + (int)(group_thread() % kRowsOut), p.rows - 1);
     b.bias = BIAS ? p.bias[j] : 0.f;
     b.up_bias = BIAS && PAIR ? p.bias[p.rows + j] : 0.f;
 }
@@ -37,7 +37,8 @@ INLINE void finish(const Params &p, const float (&c)[TILES][4], int j0, WarpSums
 {
     static_assert(!kBeside || kColumns * kRowsOut <= WARPS * 32, "a thread makes one output");
     auto &part = sums.part;
-    int thread = group_thread(), lane = thread % 32, warp = thread / 32, g = lane / 4, q = lane % 4;
+    u32 thread = group_thread();
+    int lane = thread % 32, warp = thread / 32, g = lane / 4, q = lane % 4;
 #pragma unroll
     for (int n = 0; n < TILES; n++) {
         if (n * 8 + 2 * q >= kColumns)

@@ -36,9 +36,8 @@ KERNEL __launch_bounds__(kCtaWarps * 32, kResident)
 {
     __shared__ WarpSums sums[GROUPS];
     static_assert(K % 8 == 0, "a lane's 16 bytes are all inside a row or all outside");
-    int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % WARPS, group = threadIdx.x / 32 / WARPS, g = lane / 4,
-        q = lane % 4;
-    int j0 = (blockIdx.x * GROUPS + group) * kRowsOut;
+    int lane = threadIdx.x % 32, warp = group_thread() / 32, g = lane / 4, q = lane % 4;
+    int group = GROUPS > 1 ? threadIdx.x / (WARPS * 32) : 0, j0 = (blockIdx.x * GROUPS + group) * kRowsOut;
     const WeightStream w(p, j0, g, q, warp);
 
     uint4 wl[kPrefetch], wh[kPrefetch];

@@ -191,7 +191,7 @@ static product_form quant_product_of(const moe_linear_args *a, const vt_target *
 {
     const vt_weight *w = up ? a->gate_up : a->down;
     int64_t slots = c->tokens < TILE ? c->tokens : TILE;
-    linear_quant_form f = linear_quant_form_of(w, slots, true, false, t);
+    linear_quant_form f = linear_quant_form_of(w, slots, LINEAR_QUANT_FEW_WARPS, false, t);
     if (f.tiles > 1 && f.resident > 1) /* x of its rows takes registers too */
         f.resident /= 2;
     int64_t items = c->tiles * product_groups(a, up), room = (int64_t)t->sm_count * f.resident;

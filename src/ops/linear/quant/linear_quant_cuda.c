@@ -27,7 +27,6 @@
 enum {
     PASS_TOKENS = 32,
     MAX_WARPS = 8, /* in a CTA */
-    FEW_WARPS = 4,
     SM_WARPS = 16,
     MAX_STAGES = 8,
     PADDED_CTAS = 5, /* with more CTAs on an SM, their requests are not padded (see below) */
@@ -62,14 +61,14 @@ static int32_t warps_for(int64_t k, int32_t most)
  * 92.6 instead of 89.5, and FP8 and Q6_K 1 to 7 % more (a graph of 48 calls without programmatic
  * launches), because loads that are needed later delay those that are needed first. The two
  * together, rings of 96 KB and the rest of the memory unused, have not been measured. */
-linear_quant_form linear_quant_form_of(const vt_weight *w, int64_t tokens, bool many, bool half,
-                                       const vt_target *target)
+linear_quant_form linear_quant_form_of(const vt_weight *w, int64_t tokens, int32_t most_warps,
+                                       bool half, const vt_target *target)
 {
-    linear_quant_form f = {.warps = warps_for(w->cols, many ? FEW_WARPS : MAX_WARPS),
+    vt_dtype type = w->dtype;
+    linear_quant_form f = {.warps = warps_for(w->cols, most_warps),
                            .tiles = tokens <= 8    ? 1
                                     : tokens <= 16 ? 2
                                                    : 4};
-    vt_dtype type = w->dtype;
     f.slots = type == VT_FP8_E4M3 || tokens > 4 ? 1 : tokens > 2 ? 2 : 4;
     linear_traits tr = linear_traits_of(type);
     /* the types whose unpacking takes more registers */
@@ -106,8 +105,11 @@ static pass_form pass_form_of(const linear_args *a, const vt_target *t, int64_t 
     bool half = !pair && vt_ceil_div(rows, 16) < sms;
     int32_t group_rows = pair || half ? 8 : 16;
     int64_t groups = vt_ceil_div(rows, group_rows);
-    bool many = 2 * groups >= 5 * sms; /* 4 warps per group then fill the 16 of an SM */
-    linear_quant_form f = linear_quant_form_of(a->w, tokens, many, half, t);
+    /* With many groups 4 warps per group fill the 16 of an SM. FP8, whose units take fewer
+     * instructions, is faster with 8 all the same: 8B alone 2.59 to 2.53 ms a step. */
+    bool many = 2 * groups >= 5 * sms && a->w->dtype != VT_FP8_E4M3;
+    linear_quant_form f = linear_quant_form_of(a->w, tokens,
+                                               many ? LINEAR_QUANT_FEW_WARPS : MAX_WARPS, half, t);
     int64_t room = sms * f.resident;
     uint32_t used = f.ring_bytes + (uint32_t)(normed * NORM_ROW(k, NORM_PAD) * 2);
     return (pass_form){

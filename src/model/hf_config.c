@@ -491,6 +491,20 @@ static vt_status check_block_size(hf_reader *c, const json_t *block)
                    c->path, key, vt_json_show(rows, first), vt_json_show(cols, second));
 }
 
+/* Both known schemes run alike: activations stay BF16, or get a scale for each token and 128
+ * columns. The scales of a static scheme are not read: they are no finer. */
+static vt_status check_scheme(hf_reader *c, const json_t *quantisation)
+{
+    const char *scheme = "dynamic";
+    TRY(vt_read_str(c->path, quantisation, "activation_scheme", false, &scheme, c->err));
+    return strcmp(scheme, "dynamic") == 0 || strcmp(scheme, "static") == 0
+               ? VT_OK
+               : vt_fail(c->err, VT_ERR_UNSUPPORTED,
+                         "%s: \"activation_scheme\" %.40s is not supported (dynamic and static "
+                         "are)",
+                         c->path, scheme);
+}
+
 static vt_status read_quantisation(hf_reader *c)
 {
     const json_t *q = vt_read_member(c->outer, "quantization_config");
@@ -511,6 +525,7 @@ static vt_status read_quantisation(hf_reader *c)
                        "compressed-tensors are)",
                        c->path, method);
     TRY(check_block_size(c, vt_read_member(q, "weight_block_size")));
+    TRY(check_scheme(c, q));
     c->extra->fp8 = true;
     return VT_OK;
 }

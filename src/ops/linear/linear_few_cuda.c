@@ -76,14 +76,15 @@ typedef struct small_cut {
  * Not where short rows have more groups than two an SM: qkv of 8B (384 groups) so made a step of 8
  * sequences 4.16 ms, of 4.08. Whole steps of one sequence, ms (H200; groups x warps of a CTA):
  *
- *          groups in all   1 x 8, many CTAs   1 x 16   2 x 8   2 x 8, half
- *   0.6B        64               0.471         0.431    0.454     0.440
- *   1.7B       128               1.03          0.969    0.981     1.042
- *   4B         160               2.307         2.361    2.257     2.424
- *   8B         256               3.858         3.796    3.806     3.821
- *   14B        320               7.345         6.801    7.324     6.939
+ *          groups in all   before   1 x 16   2 x 8   2 x 8, half
+ *   0.6B        64          0.471    0.431   0.454     0.440
+ *   1.7B       128          1.03     0.969   0.981     1.042
+ *   4B         160          2.307    2.361   2.257     2.424
+ *   8B         256          3.858    3.796   3.806     3.821
+ *   14B        320          7.345    6.801   7.324     6.939
  *
- * Of 8: 0.640 / 0.639, 1.25 / 1.19, 2.512 / 2.467, 4.164 / 4.142, 7.83 / 7.30 as chosen. */
+ * Of eight sequences, before / as chosen: 0.640 / 0.639, 1.25 / 1.19, 2.512 / 2.467, 4.164 / 4.142,
+ * 7.83 / 7.30. */
 static small_cut small_cut_of(const linear_args *a, const vt_target *t, int64_t tokens)
 {
     enum { LONG_ROW = 8192 };
@@ -129,7 +130,7 @@ static vt_status run_small(const linear_args *a, const vt_lane *lane)
  *   16 KiB        1.7B 4, 8B 2           1.233 / 1.182   4.013 / 3.914 */
 enum { NORMED_TOKENS = 4, NORMED_SHARED = 8 << 10 };
 
-/* The same bound for linear_quant.cu, whose CTAs take several groups of rows. It was not
+/* The same bound for linear_quant.cu, whose CTAs take several groups of rows. Beyond it nothing was
  * measured. */
 enum { QUANT_NORMED_SHARED = 8 << 10 };
 

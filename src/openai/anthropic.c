@@ -16,7 +16,8 @@ static vt_status add_text(translation *t, const json_t *v, const char *where, bo
         return VT_OK;
     }
     if (!json_is_array(v))
-        return vt_openai_refuse_value(t->e, where, where, v, "a string or a list of text blocks");
+        return vt_openai_refuse_value(t->e, where, v, "a string or a list of text blocks", "%s",
+                                      where);
     for (size_t i = 0; i < json_array_size(v); i++) {
         const json_t *block = json_array_get(v, i), *type = json_object_get(block, "type");
         const json_t *text = json_object_get(block, "text");
@@ -106,11 +107,13 @@ static vt_status read_use(translation *t, size_t i, size_t k, const json_t *bloc
 {
     const json_t *name = json_object_get(block, "name"), *id = json_object_get(block, "id");
     const json_t *input = json_object_get(block, "input");
-    if (!json_is_string(name) || !json_is_string(id) || !json_is_object(input))
-        return vt_openai_refuse(t->e, 400, "messages",
-                                "messages[%zu].content[%zu]: expected a tool_use with id, name and "
-                                "input, an object",
-                                i, k);
+    if (!json_is_string(id) || !json_is_string(name))
+        return vt_openai_refuse_value(t->e, "messages", json_is_string(id) ? name : id, "a string",
+                                      "messages[%zu].content[%zu].%s", i, k,
+                                      json_is_string(id) ? "name" : "id");
+    if (!json_is_object(input))
+        return vt_openai_refuse_value(t->e, "messages", input, "an object",
+                                      "messages[%zu].content[%zu].input", i, k);
     json_t *call = json_pack("{s:O, s:s, s:{s:O, s:O}}", "id", id, "type", "function", "function",
                              "name", name, "arguments", input);
     return call && json_array_append_new(calls, call) == 0 ? VT_OK : no_memory(t);
@@ -161,13 +164,13 @@ static vt_status read_message(translation *t, size_t i, const json_t *m)
     if (is(role, "system"))
         return read_system(t, content, "messages");
     if (!assistant && !is(role, "user"))
-        return vt_openai_refuse(t->e, 400, "messages",
-                                "messages[%zu].role: expected user, assistant or system", i);
+        return vt_openai_refuse_word(t->e, "messages", role, "user, assistant or system",
+                                     "messages[%zu].role", i);
     if (json_is_array(content))
         return assistant ? read_assistant(t, i, content) : read_user(t, i, content);
     if (!json_is_string(content))
-        return vt_openai_refuse(t->e, 400, "messages",
-                                "messages[%zu].content: expected a string or a list of blocks", i);
+        return vt_openai_refuse_value(t->e, "messages", content, "a string or a list of blocks",
+                                      "messages[%zu].content", i);
     json_t *copy = json_pack("{s:O, s:O}", "role", role, "content", content);
     return copy && json_array_append_new(t->messages, copy) == 0 ? VT_OK : no_memory(t);
 }
@@ -176,7 +179,7 @@ static vt_status read_messages(translation *t, const json_t *list)
 {
     size_t n = json_array_size(list);
     if (n == 0)
-        return vt_openai_refuse_value(t->e, "messages", "messages", list, "a list of messages");
+        return vt_openai_refuse_value(t->e, "messages", list, "a list of messages", "messages");
     if (is(json_object_get(json_array_get(list, n - 1), "role"), "assistant"))
         return vt_openai_refuse(t->e, 400, "messages",
                                 "messages[%zu]: an assistant's message at the end, which would "
@@ -194,17 +197,18 @@ static vt_status read_tools(translation *t, const json_t *list)
     json_t *tools = json_array();
     TRY(put(t, t->chat, "tools", tools));
     if (!json_is_array(list))
-        return vt_openai_refuse_value(t->e, "tools", "tools", list, "a list");
+        return vt_openai_refuse_value(t->e, "tools", list, "a list", "tools");
     for (size_t i = 0; i < json_array_size(list); i++) {
         const json_t *tool = json_array_get(list, i), *type = json_object_get(tool, "type");
         json_t *schema = json_object_get(tool, "input_schema");
         if (type && !json_is_null(type) && !is(type, "custom"))
-            return vt_openai_refuse(t->e, 400, "tools",
-                                    "tools[%zu].type: '%.40s' found, expected custom", i,
-                                    json_is_string(type) ? json_string_value(type) : "no string");
-        if (!json_is_string(json_object_get(tool, "name")) || !json_is_object(schema))
-            return vt_openai_refuse(t->e, 400, "tools",
-                                    "tools[%zu]: expected name and input_schema, a JSON Schema", i);
+            return vt_openai_refuse_word(t->e, "tools", type, "custom", "tools[%zu].type", i);
+        if (!json_is_string(json_object_get(tool, "name")))
+            return vt_openai_refuse_value(t->e, "tools", json_object_get(tool, "name"), "a string",
+                                          "tools[%zu].name", i);
+        if (!json_is_object(schema))
+            return vt_openai_refuse_value(t->e, "tools", schema, "a JSON Schema, an object",
+                                          "tools[%zu].input_schema", i);
         json_t *f = json_pack("{s:O, s:O*, s:O*, s:O}", "name", json_object_get(tool, "name"),
                               "description", json_object_get(tool, "description"), "strict",
                               json_object_get(tool, "strict"), "parameters", schema);
@@ -228,8 +232,10 @@ static vt_status read_tool_choice(translation *t, const json_t *v)
     if (is(type, "tool") && json_is_string(name))
         return put(t, t->chat, "tool_choice",
                    json_pack("{s:s, s:{s:O}}", "type", "function", "function", "name", name));
-    return vt_openai_refuse(t->e, 400, "tool_choice",
-                            "tool_choice.type: expected auto, any, none, or tool with its name");
+    if (is(type, "tool"))
+        return vt_openai_refuse_value(t->e, "tool_choice", name, "a string", "tool_choice.name");
+    return vt_openai_refuse_word(t->e, "tool_choice", type, "auto, any, none or tool",
+                                 "tool_choice.type");
 }
 
 /* ---- thinking and form ---- */
@@ -239,8 +245,8 @@ static vt_status read_thinking(translation *t, const json_t *v)
     const json_t *type = json_object_get(v, "type"), *budget = json_object_get(v, "budget_tokens");
     bool off = is(type, "disabled");
     if (!off && !is(type, "enabled") && !is(type, "adaptive"))
-        return vt_openai_refuse(t->e, 400, "thinking",
-                                "thinking.type: expected enabled, adaptive or disabled");
+        return vt_openai_refuse_word(t->e, "thinking", type, "enabled, adaptive or disabled",
+                                     "thinking.type");
     if (is(type, "enabled") && budget)
         TRY(put(t, t->chat, "thinking_token_budget", json_incref((json_t *)(uintptr_t)budget)));
     TRY(put(t, t->kwargs, "enable_thinking", json_boolean(!off)));
@@ -251,7 +257,7 @@ static vt_status read_output(translation *t, const json_t *v)
 {
     json_t *effort = json_object_get(v, "effort"), *format = json_object_get(v, "format");
     if (!json_is_object(v))
-        return vt_openai_refuse_value(t->e, "output_config", "output_config", v, "an object");
+        return vt_openai_refuse_value(t->e, "output_config", v, "an object", "output_config");
     if (effort && !json_is_null(effort)) {
         TRY(vt_openai_check_effort(effort, "output_config", "output_config.effort", t->e));
         /* templates without the variable have no effort */
@@ -260,9 +266,12 @@ static vt_status read_output(translation *t, const json_t *v)
     if (!format || json_is_null(format))
         return VT_OK;
     json_t *schema = json_object_get(format, "schema");
-    if (!is(json_object_get(format, "type"), "json_schema") || !schema)
-        return vt_openai_refuse(t->e, 400, "output_config",
-                                "output_config.format: expected type json_schema and a schema");
+    if (!is(json_object_get(format, "type"), "json_schema"))
+        return vt_openai_refuse_word(t->e, "output_config", json_object_get(format, "type"),
+                                     "json_schema", "output_config.format.type");
+    if (!schema)
+        return vt_openai_refuse_value(t->e, "output_config", NULL, "a JSON Schema",
+                                      "output_config.format.schema");
     return put(t, t->chat, "response_format",
                json_pack("{s:s, s:{s:s, s:O}}", "type", "json_schema", "json_schema", "name",
                          "answer", "schema", schema));

@@ -29,18 +29,41 @@ vt_status vt_openai_refuse(vt_openai_error *e, int http, const char *param, cons
     return fill(e, http, param, text);
 }
 
-vt_status vt_openai_refuse_value(vt_openai_error *e, const char *param, const char *place,
-                                 const json_t *v, const char *want)
+static vt_status refuse_shown(vt_openai_error *e, const char *param, const json_t *v, bool word,
+                              const char *want, const char *place, va_list args)
 {
-    char shown[40];
+    char shown[64], where[160];
+    vsnprintf(where, sizeof where, place, args);
     if (json_is_number(v))
         snprintf(shown, sizeof shown, "%.10g", json_number_value(v));
     else if (json_is_array(v))
         snprintf(shown, sizeof shown, "an array of %zu", json_array_size(v));
+    else if (word && json_is_string(v))
+        snprintf(shown, sizeof shown, "'%.40s'", json_string_value(v));
     else
         snprintf(shown, sizeof shown, "%s", vt_json_kind(v));
-    return vt_openai_refuse(e, 400, param, "%s: %s%s, expected %s", place, shown, v ? " found" : "",
+    return vt_openai_refuse(e, 400, param, "%s: %s%s, expected %s", where, shown, v ? " found" : "",
                             want);
+}
+
+vt_status vt_openai_refuse_value(vt_openai_error *e, const char *param, const json_t *v,
+                                 const char *want, const char *place, ...)
+{
+    va_list args;
+    va_start(args, place);
+    vt_status status = refuse_shown(e, param, v, false, want, place, args);
+    va_end(args);
+    return status;
+}
+
+vt_status vt_openai_refuse_word(vt_openai_error *e, const char *param, const json_t *v,
+                                const char *want, const char *place, ...)
+{
+    va_list args;
+    va_start(args, place);
+    vt_status status = refuse_shown(e, param, v, true, want, place, args);
+    va_end(args);
+    return status;
 }
 
 vt_status vt_openai_refuse_unknown(vt_openai_error *e, const char *param, const char *in,

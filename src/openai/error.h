@@ -23,10 +23,15 @@ typedef struct vt_openai_error {
 vt_status vt_openai_refuse(vt_openai_error *e, int http, const char *param, const char *fmt, ...)
     __attribute__((format(printf, 4, 5)));
 
-/* Refuses the value at `place` by what it is (a number itself, of others their type: texts are
- * users') and by what was expected. NULL: it is missing. */
-vt_status vt_openai_refuse_value(vt_openai_error *e, const char *param, const char *place,
-                                 const json_t *v, const char *want);
+/* Refuses the value at a place, such as "messages[%zu].role", by what it is (a number itself, of
+ * others their type: texts are users') and by what was expected. NULL: it is missing. */
+vt_status vt_openai_refuse_value(vt_openai_error *e, const char *param, const json_t *v,
+                                 const char *want, const char *place, ...)
+    __attribute__((format(printf, 5, 6)));
+/* The same for a value that should be one of a few words: a text is shown, up to 40 bytes of it. */
+vt_status vt_openai_refuse_word(vt_openai_error *e, const char *param, const json_t *v,
+                                const char *want, const char *place, ...)
+    __attribute__((format(printf, 5, 6)));
 
 /* Refuses a member that nothing reads, `near->asked`, and names the nearest one that something
  * does. The sentence begins with `in`, such as "options.". */

@@ -18,7 +18,7 @@ enum { MAX_LOGPROBS = 20, MAX_SALT = 128 };
 
 vt_status field_refuse(reader *r, const char *name, const json_t *v, const char *want)
 {
-    return vt_openai_refuse_value(r->e, name, name, v, want);
+    return vt_openai_refuse_value(r->e, name, v, want, "%s", name);
 }
 
 vt_status field_refuse_bool(reader *r, const char *name, const json_t *v)
@@ -184,9 +184,7 @@ vt_status field_read_seed(reader *r, const field *f, json_t *v)
 {
     int64_t seed;
     if (!read_whole(v, &seed))
-        return vt_openai_refuse(r->e, 400, f->name,
-                                "seed: expected a whole number of 64 bits, its sign "
-                                "included");
+        return field_refuse(r, f->name, v, "a whole number of 64 bits, its sign included");
     r->r->p.has_seed = true;
     r->r->p.seed = (uint64_t)seed;
     return VT_OK;
@@ -249,10 +247,11 @@ vt_status field_read_bias(reader *r, const field *f, json_t *v)
 {
     const char *key;
     json_t *bias;
-    if (!json_is_object(v) || json_object_size(v) > VT_MAX_LOGIT_BIAS)
-        return vt_openai_refuse(r->e, 400, f->name,
-                                "logit_bias: expected an object of at most %d token ids",
-                                VT_MAX_LOGIT_BIAS);
+    if (!json_is_object(v))
+        return field_refuse(r, f->name, v, "an object of token ids");
+    if (json_object_size(v) > VT_MAX_LOGIT_BIAS)
+        return vt_openai_refuse(r->e, 400, f->name, "%s: %zu token ids found, expected at most %d",
+                                f->name, json_object_size(v), VT_MAX_LOGIT_BIAS);
     vt_logit_bias *out = vt_arena_alloc(&r->r->arena, json_object_size(v) + 1, sizeof *out);
     if (!out)
         return field_no_memory(r);
@@ -261,11 +260,13 @@ vt_status field_read_bias(reader *r, const field *f, json_t *v)
     {
         int32_t id = token_id(key, r->m->arch.vocab);
         double x = json_number_value(bias);
-        if (id < 0 || !json_is_number(bias) || !(fabs(x) <= 100))
+        if (id < 0)
             return vt_openai_refuse(r->e, 400, f->name,
-                                    "logit_bias: '%.20s' expected a token id below %d, with a "
-                                    "number from -100 to 100",
-                                    key, r->m->arch.vocab);
+                                    "%s: '%.20s' found, expected a token id below %d", f->name, key,
+                                    r->m->arch.vocab);
+        if (!json_is_number(bias) || !(fabs(x) <= 100))
+            return vt_openai_refuse_value(r->e, f->name, bias, "a number from -100 to 100", "%s.%s",
+                                          f->name, key);
         out[r->r->p.n_logit_bias++] = (vt_logit_bias){id, (float)x};
     }
     return VT_OK;
@@ -273,9 +274,11 @@ vt_status field_read_bias(reader *r, const field *f, json_t *v)
 
 vt_status field_read_salt(reader *r, const field *f, json_t *v)
 {
-    if (!json_is_string(v) || json_string_length(v) < 1 || json_string_length(v) > MAX_SALT)
-        return vt_openai_refuse(r->e, 400, f->name,
-                                "cache_salt: expected a string of 1 to %d bytes", MAX_SALT);
+    if (!json_is_string(v))
+        return field_refuse(r, f->name, v, "a string");
+    if (json_string_length(v) < 1 || json_string_length(v) > MAX_SALT)
+        return vt_openai_refuse(r->e, 400, f->name, "%s: %zu bytes found, expected 1 to %d",
+                                f->name, json_string_length(v), MAX_SALT);
     return copy_string(r, f->name, v, &r->r->p.cache_salt);
 }
 
@@ -334,27 +337,26 @@ vt_status field_read_encoding(reader *r, const field *f, json_t *v)
     r->r->base64 = strcmp(s, "base64") == 0;
     if (r->r->base64 || strcmp(s, "float") == 0)
         return VT_OK;
-    return vt_openai_refuse(r->e, 400, f->name, "encoding_format: expected float or base64");
+    return vt_openai_refuse_word(r->e, f->name, v, "float or base64", "%s", f->name);
 }
 
 vt_status field_read_prompt_name(reader *r, const field *f, json_t *v)
 {
     const char *name = json_string_value(v);
-    r->before = name ? vt_model_prompt(r->m, name) : NULL;
+    if (!name)
+        return field_refuse(r, f->name, v, "a string");
+    r->before = vt_model_prompt(r->m, name);
     if (r->before)
         return VT_OK;
     return vt_openai_refuse(r->e, 400, f->name, "prompt_name: %s",
-                            !name                    ? "expected a string"
-                            : r->m->pooled.n_prompts ? "the model has no prompt of that name"
-                                                     : "the model's files have no prompts");
+                            r->m->pooled.n_prompts ? "the model has no prompt of that name"
+                                                   : "the model's files have no prompts");
 }
 
 vt_status field_read_sampling(reader *r, const field *f, json_t *v)
 {
     if (!json_is_object(v))
-        return vt_openai_refuse(
-            r->e, 400, f->name,
-            "sampling_params: expected one object, which holds for all prompts");
+        return field_refuse(r, f->name, v, "one object, which holds for all prompts");
     r->sampling = v;
     return VT_OK;
 }
@@ -386,15 +388,12 @@ static vt_status read_allowed_tools(reader *r, const field *f, const json_t *v)
     const char *mode = json_string_value(json_object_get(v, "mode"));
     r->must_call = mode && strcmp(mode, "required") == 0;
     if (!r->must_call && (!mode || strcmp(mode, "auto") != 0))
-        return vt_openai_refuse(r->e, 400, f->name,
-                                "tool_choice: mode '%.40s' of allowed_tools found, expected auto "
-                                "or required",
-                                mode ? mode : "missing");
+        return vt_openai_refuse_word(r->e, f->name, json_object_get(v, "mode"), "auto or required",
+                                     "%s.allowed_tools.mode", f->name);
     r->allowed = json_object_get(v, "tools");
     if (!json_is_array(r->allowed) || json_array_size(r->allowed) == 0)
-        return vt_openai_refuse(r->e, 400, f->name,
-                                "tool_choice: expected a list of functions as the tools of "
-                                "allowed_tools");
+        return vt_openai_refuse_value(r->e, f->name, r->allowed, "a list of functions",
+                                      "%s.allowed_tools.tools", f->name);
     for (size_t i = 0; i < json_array_size(r->allowed); i++) {
         const json_t *tool = json_array_get(r->allowed, i), *type = json_object_get(tool, "type");
         const json_t *name = json_object_get(json_object_get(tool, "function"), "name");
@@ -419,10 +418,10 @@ vt_status field_read_tool_choice(reader *r, const field *f, json_t *v)
     r->function = json_object_get(json_object_get(v, "function"), "name");
     if (r->no_calls || (s && (r->must_call || strcmp(s, "auto") == 0)) || is_text(r->function))
         return VT_OK;
-    return vt_openai_refuse(r->e, 400, f->name,
-                            "tool_choice: expected none, auto, required, {\"type\": "
-                            "\"function\", \"function\": {\"name\": ...}}, or an object of type "
-                            "allowed_tools");
+    return vt_openai_refuse_word(r->e, f->name, v,
+                                 "none, auto, required, {\"type\": \"function\", \"function\": "
+                                 "{\"name\": ...}}, or an object of type allowed_tools",
+                                 "%s", f->name);
 }
 
 vt_status field_read_parallel(reader *r, const field *f, json_t *v)
@@ -455,8 +454,8 @@ vt_status vt_openai_check_effort(const json_t *v, const char *param, const char 
     for (size_t i = 0; effort && i < sizeof efforts / sizeof *efforts; i++)
         if (strcmp(effort, efforts[i]) == 0)
             return VT_OK;
-    return vt_openai_refuse(
-        e, 400, param, "%s: expected one of none, minimal, low, medium, high, xhigh, max", said);
+    return vt_openai_refuse_word(e, param, v, "one of none, minimal, low, medium, high, xhigh, max",
+                                 "%s", said);
 }
 
 vt_status field_read_effort(reader *r, const field *f, json_t *v)
@@ -490,10 +489,12 @@ vt_status field_read_rid(reader *r, const field *f, json_t *v)
     size_t len = json_string_length(v), plain = 0;
     while (s && plain < len && s[plain] > ' ' && s[plain] < 0x7f)
         plain++;
-    if (!s || len == 0 || len > VT_OPENAI_MAX_ID || plain < len)
-        return vt_openai_refuse(r->e, 400, f->name,
-                                "rid: expected a string of 1 to %d visible ASCII characters",
-                                VT_OPENAI_MAX_ID);
+    if (!s)
+        return field_refuse(r, f->name, v, "a string");
+    if (len == 0 || len > VT_OPENAI_MAX_ID || plain < len)
+        return vt_openai_refuse(
+            r->e, 400, f->name, "rid: %zu bytes found%s, expected 1 to %d visible ASCII characters",
+            len, plain < len ? " with others among them" : "", VT_OPENAI_MAX_ID);
     r->r->id = vt_arena_strdup(&r->r->arena, s, len);
     return r->r->id ? VT_OK : field_no_memory(r);
 }

@@ -65,10 +65,12 @@ static vt_status read_json_schema(reader *r, const char *field_name, const json_
     json_t *member;
     const json_t *schema = json_object_get(v, "schema"), *strict = json_object_get(v, "strict");
     static const char *const known[] = {"name", "schema", "strict", "description"};
-    if (!json_is_object(v) || !schema)
-        return vt_openai_refuse(r->e, 400, field_name,
-                                "%s.json_schema: expected an object with \"name\" and \"schema\"",
-                                field_name);
+    if (!json_is_object(v))
+        return vt_openai_refuse_value(r->e, field_name, v, "an object with name and schema",
+                                      "%s.json_schema", field_name);
+    if (!schema)
+        return vt_openai_refuse_value(r->e, field_name, NULL, "a JSON Schema",
+                                      "%s.json_schema.schema", field_name);
     json_object_foreach((json_t *)(uintptr_t)v, key, member)
     {
         size_t i = 0;
@@ -87,19 +89,18 @@ static vt_status read_json_schema(reader *r, const char *field_name, const json_
 
 vt_status field_read_response_format(reader *r, const field *f, json_t *v)
 {
-    const char *type = json_string_value(json_object_get(v, "type"));
-    if (!type)
-        return vt_openai_refuse(r->e, 400, f->name, "%s: expected an object with \"type\"",
-                                f->name);
+    const json_t *named = json_object_get(v, "type");
+    const char *type = json_is_string(named) ? json_string_value(named) : "";
+    if (!json_is_object(v))
+        return field_refuse(r, f->name, v, "an object with a type");
     if (strcmp(type, "text") == 0)
         return VT_OK;
     if (strcmp(type, "json_object") == 0)
         return set_text(r, f->name, VT_GRAMMAR_JSON_OBJECT, "", 0);
     if (strcmp(type, "json_schema") == 0)
         return read_json_schema(r, f->name, json_object_get(v, "json_schema"));
-    return vt_openai_refuse(r->e, 400, f->name,
-                            "%s.type: '%.60s' found, expected text, json_object or json_schema",
-                            f->name, type);
+    return vt_openai_refuse_word(r->e, f->name, named, "text, json_object or json_schema",
+                                 "%s.type", f->name);
 }
 
 static const json_t *function_name(const json_t *tool)
@@ -235,7 +236,7 @@ vt_status field_read_structured(reader *r, const field *f, json_t *v)
     const char *key;
     json_t *member;
     if (!json_is_object(v))
-        return vt_openai_refuse(r->e, 400, f->name, "%s: expected an object", f->name);
+        return field_refuse(r, f->name, v, "an object");
     json_object_foreach(v, key, member)
     {
         size_t i = 0;

@@ -34,15 +34,15 @@ static vt_status check_tool(const json_t *tool, size_t i, vt_openai_error *e)
                                 "tools[%zu]: type '%.40s' found, expected type function with its "
                                 "function",
                                 i, type ? type : "missing");
-    if (!is_name(json_object_get(f, "name")))
-        return vt_openai_refuse(e, 400, "tools",
-                                "tools[%zu].function.name: expected 1 to %d letters, digits, '_', "
-                                "'-' or '.'",
-                                i, MAX_NAME);
+    if (!is_name(json_object_get(f, "name"))) {
+        char want[64];
+        snprintf(want, sizeof want, "1 to %d letters, digits, '_', '-' or '.'", MAX_NAME);
+        return vt_openai_refuse_word(e, "tools", json_object_get(f, "name"), want,
+                                     "tools[%zu].function.name", i);
+    }
     if (parameters && !json_is_null(parameters) && !json_is_object(parameters))
-        return vt_openai_refuse(e, 400, "tools",
-                                "tools[%zu].function.parameters: expected a JSON Schema, an object",
-                                i);
+        return vt_openai_refuse_value(e, "tools", parameters, "a JSON Schema, an object",
+                                      "tools[%zu].function.parameters", i);
     return VT_OK;
 }
 
@@ -105,6 +105,21 @@ static bool parse_arguments(json_t *function, const json_t *text)
     return object && json_object_set_new(function, "arguments", object) == 0;
 }
 
+/* Says what is wrong with call k of message i. */
+static void refuse_call(vt_openai_error *e, size_t i, size_t k, const json_t *call)
+{
+    const json_t *f = json_object_get(call, "function"), *name = json_object_get(f, "name");
+    if (!json_is_object(f))
+        vt_openai_refuse_value(e, "messages", f, "an object with name and arguments",
+                               "messages[%zu].tool_calls[%zu].function", i, k);
+    else if (!json_is_string(name))
+        vt_openai_refuse_value(e, "messages", name, "a string",
+                               "messages[%zu].tool_calls[%zu].function.name", i, k);
+    else
+        vt_openai_refuse_value(e, "messages", json_object_get(f, "arguments"), "a string of JSON",
+                               "messages[%zu].tool_calls[%zu].function.arguments", i, k);
+}
+
 /* Puts the calls of an assistant's message into the form that templates expect: arguments are an
  * object. False with `e` filled. */
 static bool set_calls(json_t *message, size_t i, room *left, vt_openai_error *e)
@@ -114,8 +129,9 @@ static bool set_calls(json_t *message, size_t i, room *left, vt_openai_error *e)
     if (!calls || json_is_null(calls))
         return true;
     if (!json_is_array(calls) || n > MAX_CALLS) {
-        vt_openai_refuse(e, 400, "messages",
-                         "messages[%zu].tool_calls: expected a list of at most %d", i, MAX_CALLS);
+        char want[32];
+        snprintf(want, sizeof want, "a list of at most %d", MAX_CALLS);
+        vt_openai_refuse_value(e, "messages", calls, want, "messages[%zu].tool_calls", i);
         return false;
     }
     json_t *list = json_deep_copy(calls);
@@ -125,10 +141,7 @@ static bool set_calls(json_t *message, size_t i, room *left, vt_openai_error *e)
         const json_t *a = json_object_get(f, "arguments");
         if (!json_is_string(json_object_get(f, "name")) ||
             !(json_is_string(a) || json_is_object(a))) {
-            vt_openai_refuse(e, 400, "messages",
-                             "messages[%zu].tool_calls[%zu]: expected a function with its name and "
-                             "its arguments as a string",
-                             i, k);
+            refuse_call(e, i, k, json_array_get(list, k));
             json_decref(list);
             return false;
         }
@@ -211,17 +224,18 @@ static json_t *read_message(json_t *message, size_t i, const char *template, roo
     const json_t *content = json_object_get(message, "content");
     const json_t *role = json_object_get(message, "role");
     bool assistant = json_is_string(role) && strcmp(json_string_value(role), "assistant") == 0;
-    char place[48];
+    if (!json_is_object(message)) {
+        vt_openai_refuse_value(e, "messages", message, "an object with a role", "messages[%zu]", i);
+        return NULL;
+    }
     if (!json_is_string(role)) {
-        snprintf(place, sizeof place, "messages[%zu]%s", i, json_is_object(message) ? ".role" : "");
-        vt_openai_refuse_value(e, "messages", place, json_is_object(message) ? role : message,
-                               json_is_object(message) ? "a string" : "an object with a role");
+        vt_openai_refuse_value(e, "messages", role, "a string", "messages[%zu].role", i);
         return NULL;
     }
     bool none = assistant && (!content || json_is_null(content));
     if (!none && !json_is_string(content) && !json_is_array(content)) {
-        snprintf(place, sizeof place, "messages[%zu].content", i);
-        vt_openai_refuse_value(e, "messages", place, content, "a string or a list of text parts");
+        vt_openai_refuse_value(e, "messages", content, "a string or a list of text parts",
+                               "messages[%zu].content", i);
         return NULL;
     }
     /* templates add contents up, which they cannot do with none */
@@ -251,7 +265,7 @@ json_t *vt_openai_template_variables(const json_t *messages, json_t *kwargs, con
     if (n == 0 || n > MAX_MESSAGES) {
         char want[48];
         snprintf(want, sizeof want, "a list of 1 to %d messages", MAX_MESSAGES);
-        vt_openai_refuse_value(e, "messages", "messages", messages, want);
+        vt_openai_refuse_value(e, "messages", messages, want, "messages");
         return NULL;
     }
     room left = {MAX_ARGUMENTS, VT_OPENAI_MAX_TREE};

@@ -8,7 +8,7 @@
 static vt_status refuse_kind(translation *t, const char *name, const json_t *v,
                              const char *expected)
 {
-    return vt_openai_refuse_value(t->e, name, name, v, expected);
+    return vt_openai_refuse_value(t->e, name, v, expected, "%s", name);
 }
 
 /* Refuses whatever asks for something: not null, false, "", 0 or an empty list. */
@@ -158,12 +158,13 @@ static vt_status read_calls(translation *t, size_t i, const json_t *calls, json_
     TRY(put(t, m, "tool_calls", list));
     for (size_t k = 0; k < json_array_size(calls); k++) {
         json_t *f = json_object_get(json_array_get(calls, k), "function");
-        if (!json_is_string(json_object_get(f, "name")) ||
-            !json_is_object(json_object_get(f, "arguments")))
-            return vt_openai_refuse(t->e, 400, "messages",
-                                    "messages[%zu].tool_calls[%zu]: expected a function with name "
-                                    "and arguments, an object",
-                                    i, k);
+        if (!json_is_string(json_object_get(f, "name")))
+            return vt_openai_refuse_value(t->e, "messages", json_object_get(f, "name"), "a string",
+                                          "messages[%zu].tool_calls[%zu].function.name", i, k);
+        if (!json_is_object(json_object_get(f, "arguments")))
+            return vt_openai_refuse_value(t->e, "messages", json_object_get(f, "arguments"),
+                                          "an object",
+                                          "messages[%zu].tool_calls[%zu].function.arguments", i, k);
         json_t *call = json_pack("{s:o, s:s, s:{s:O, s:O}}", "id",
                                  json_sprintf("call_%zu_%zu", i, k), "type", "function", "function",
                                  "name", json_object_get(f, "name"), "arguments",

@@ -655,7 +655,8 @@ static vt_status find_prompts(reader *r, vt_openai_form form, const char **param
         return vt_openai_refuse(r->e, 400, text, "%s and %s: give one of the two", text,
                                 native ? ids : "messages");
     if (native && json_is_array(r->prompt) && !json_is_string(json_array_get(r->prompt, 0)))
-        return vt_openai_refuse(r->e, 400, text, "text: expected a string or a list of strings");
+        return vt_openai_refuse_value(r->e, text, json_array_get(r->prompt, 0), "a string", "%s[0]",
+                                      text);
     *param = text;
     *v = r->prompt;
     return VT_OK;

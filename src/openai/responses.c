@@ -17,8 +17,9 @@ static vt_status add_message(translation *t, const char *role, json_t *content)
 
 /* ---- items of the input ---- */
 
-/* Text of a string or of a list of parts, appended to `out`. */
-static vt_status add_text(translation *t, size_t i, const json_t *v, vt_buf *out)
+/* Text of a string or of a list of parts, the member of item i, appended to `out`. */
+static vt_status add_text(translation *t, size_t i, const char *member, const json_t *v,
+                          vt_buf *out)
 {
     static const char *const types[] = {"input_text", "output_text", "reasoning_text", "refusal"};
     if (json_is_string(v)) {
@@ -26,8 +27,8 @@ static vt_status add_text(translation *t, size_t i, const json_t *v, vt_buf *out
         return VT_OK;
     }
     if (!json_is_array(v))
-        return vt_openai_refuse(t->e, 400, "input",
-                                "input[%zu]: expected a string or a list of parts", i);
+        return vt_openai_refuse_value(t->e, "input", v, "a string or a list of parts",
+                                      "input[%zu].%s", i, member);
     for (size_t k = 0; k < json_array_size(v); k++) {
         const json_t *part = json_array_get(v, k), *type = json_object_get(part, "type");
         const json_t *text = json_object_get(part, is(type, "refusal") ? "refusal" : "text");
@@ -43,10 +44,11 @@ static vt_status add_text(translation *t, size_t i, const json_t *v, vt_buf *out
     return VT_OK;
 }
 
-static vt_status read_text(translation *t, size_t i, const json_t *v, json_t **out)
+static vt_status read_text(translation *t, size_t i, const char *member, const json_t *v,
+                           json_t **out)
 {
     vt_buf text = {0};
-    vt_status status = add_text(t, i, v, &text);
+    vt_status status = add_text(t, i, member, v, &text);
     *out = status == VT_OK ? string_of(&text) : NULL;
     vt_buf_release(&text);
     return status != VT_OK || *out ? status : no_memory(t);
@@ -84,10 +86,10 @@ static vt_status read_message(translation *t, size_t i, const json_t *item)
                                 i, name_of(role));
     if (is(role, "assistant")) {
         TRY(turn(t));
-        return add_text(t, i, json_object_get(item, "content"), &t->said);
+        return add_text(t, i, "content", json_object_get(item, "content"), &t->said);
     }
     TRY(end_turn(t));
-    TRY(read_text(t, i, json_object_get(item, "content"), &text));
+    TRY(read_text(t, i, "content", json_object_get(item, "content"), &text));
     return add_message(t, is(role, "user") ? "user" : "system", text);
 }
 
@@ -95,11 +97,12 @@ static vt_status read_call(translation *t, size_t i, const json_t *item)
 {
     const json_t *id = json_object_get(item, "call_id"), *name = json_object_get(item, "name");
     const json_t *arguments = json_object_get(item, "arguments");
-    if (!json_is_string(id) || !json_is_string(name) || !json_is_string(arguments))
-        return vt_openai_refuse(t->e, 400, "input",
-                                "input[%zu]: expected a function_call with call_id, name and "
-                                "arguments, all strings",
-                                i);
+    if (!json_is_string(id) || !json_is_string(name))
+        return vt_openai_refuse_value(t->e, "input", json_is_string(id) ? name : id, "a string",
+                                      "input[%zu].%s", i, json_is_string(id) ? "name" : "call_id");
+    if (!json_is_string(arguments))
+        return vt_openai_refuse_value(t->e, "input", arguments, "a string of JSON",
+                                      "input[%zu].arguments", i);
     TRY(turn(t));
     if (!json_object_get(t->turn, "tool_calls"))
         TRY(put(t, t->turn, "tool_calls", json_array()));
@@ -118,7 +121,7 @@ static vt_status read_output(translation *t, size_t i, const json_t *item)
         return vt_openai_refuse(t->e, 400, "input",
                                 "input[%zu]: a function_call_output without its call_id", i);
     TRY(end_turn(t));
-    TRY(read_text(t, i, json_object_get(item, "output"), &text));
+    TRY(read_text(t, i, "output", json_object_get(item, "output"), &text));
     TRY(add_message(t, "tool", text));
     return put(t, json_array_get(t->messages, json_array_size(t->messages) - 1), "tool_call_id",
                borrow(id));
@@ -133,7 +136,7 @@ static vt_status read_reasoning(translation *t, size_t i, const json_t *item)
     json_t *text = NULL;
     TRY(end_turn(t));
     if (json_array_size(content) > 0)
-        TRY(read_text(t, i, content, &text));
+        TRY(read_text(t, i, "content", content, &text));
     else if (json_is_string(hidden) &&
              strncmp(json_string_value(hidden), mark, sizeof mark - 1) == 0)
         text = json_string(json_string_value(hidden) + sizeof mark - 1);
@@ -168,7 +171,7 @@ static vt_status read_input(translation *t, const json_t *v)
     if (json_is_string(v))
         return add_message(t, "user", borrow(v));
     if (json_array_size(v) == 0)
-        return vt_openai_refuse_value(t->e, "input", "input", v, "a string or a list of items");
+        return vt_openai_refuse_value(t->e, "input", v, "a string or a list of items", "input");
     for (size_t i = 0; i < json_array_size(v); i++)
         TRY(read_item(t, i, json_array_get(v, i)));
     return end_turn(t);
@@ -177,7 +180,7 @@ static vt_status read_input(translation *t, const json_t *v)
 static vt_status read_instructions(translation *t, const json_t *v)
 {
     if (!json_is_string(v))
-        return vt_openai_refuse_value(t->e, "instructions", "instructions", v, "a string");
+        return vt_openai_refuse_value(t->e, "instructions", v, "a string", "instructions");
     return json_string_length(v) > 0 ? add_message(t, "system", borrow(v)) : VT_OK;
 }
 
@@ -190,7 +193,7 @@ static vt_status read_tools(translation *t, const json_t *v)
     json_t *tools = json_array();
     TRY(put(t, t->chat, "tools", tools));
     if (!json_is_array(v))
-        return vt_openai_refuse_value(t->e, "tools", "tools", v, "a list");
+        return vt_openai_refuse_value(t->e, "tools", v, "a list", "tools");
     for (size_t i = 0; i < json_array_size(v); i++) {
         const json_t *tool = json_array_get(v, i), *type = json_object_get(tool, "type");
         if (is(type, "custom") || !json_is_string(type))
@@ -244,9 +247,10 @@ static vt_status read_tool_choice(translation *t, const json_t *v)
     if (is(json_object_get(v, "type"), "function") && json_is_string(name))
         return put(t, t->chat, "tool_choice",
                    json_pack("{s:s, s:{s:O}}", "type", "function", "function", "name", name));
-    return vt_openai_refuse(t->e, 400, "tool_choice",
-                            "tool_choice: expected none, auto, required, a function, or "
-                            "allowed_tools");
+    return vt_openai_refuse_value(t->e, "tool_choice", v,
+                                  "none, auto, required, a function with its name, or an object of "
+                                  "type allowed_tools",
+                                  "tool_choice");
 }
 
 /* Refuses what is no object, and members of it that are none of `known`. */
@@ -256,7 +260,7 @@ static vt_status check_object(translation *t, const char *name, const json_t *v,
     const char *key;
     json_t *member;
     if (!json_is_object(v))
-        return vt_openai_refuse_value(t->e, name, name, v, "an object");
+        return vt_openai_refuse_value(t->e, name, v, "an object", "%s", name);
     json_object_foreach((json_t *)(uintptr_t)v, key, member)
     {
         size_t i = 0;
@@ -336,7 +340,7 @@ static vt_status read_top_logprobs(translation *t, const json_t *v)
 static vt_status read_include(translation *t, const json_t *v)
 {
     if (!json_is_array(v))
-        return vt_openai_refuse_value(t->e, "include", "include", v, "a list");
+        return vt_openai_refuse_value(t->e, "include", v, "a list", "include");
     for (size_t i = 0; i < json_array_size(v); i++)
         if (!is(json_array_get(v, i), "reasoning.encrypted_content"))
             return vt_openai_refuse(t->e, 400, "include",

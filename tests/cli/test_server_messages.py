@@ -128,13 +128,14 @@ def test_only_enabled_thinking_has_a_budget():
 
 def test_wrong_requests_are_refused_in_anthropics_form():
     for kw, part in [({"max_tokens": None}, "max_tokens: missing"), ({"messages": None}, "messages: missing"), ({"messages": []}, "messages"), ({"messages": 3}, "messages"),
-                     ({"messages": [{"role": "x", "content": ""}]}, "role"), ({"mcp_servers": []}, "mcp_servers"),
+                     ({"messages": [{"role": "x", "content": ""}]}, "messages[0].role: 'x' found"), ({"mcp_servers": []}, "mcp_servers"),
                      ({"messages": [{"role": "assistant", "content": "I"}]}, "continued"), ({"system": 3}, "system"),
                      ({"messages": [{"role": "user", "content": [{"type": "image"}]}]}, "image"),
                      ({"messages": [{"role": "user", "content": [{"type": "tool_result"}]}]}, "tool_use_id"),
-                     ({"messages": [{"role": "assistant", "content": [{"type": "tool_use"}]}, {"role": "user", "content": ""}]}, "tool_use"),
+                     ({"messages": [{"role": "assistant", "content": [{"type": "tool_use"}]}, {"role": "user", "content": ""}]}, "[0].content[0].id: missing"),
                      ({"tools": [{"type": "bash_20250124", "name": "bash"}]}, "bash_20250124"), ({"tools": [{"name": "a"}]}, "input_schema"),
-                     ({"tool_choice": {"type": "x"}}, "tool_choice"), ({"thinking": {"type": "x"}}, "thinking"),
+                     ({"tool_choice": {"type": "x"}}, "tool_choice.type: 'x' found"), ({"tool_choice": {"type": "tool"}}, "tool_choice.name: missing"),
+                     ({"thinking": {"type": "x"}}, "thinking.type: 'x' found"),
                      ({"temperature": "x"}, "temperature"), ({"stop_sequences": ["a"] * 99}, "stop_sequences: "),
                      ({"thinking": {"type": "enabled", "budget_tokens": 0}}, "thinking.budget_tokens: "),
                      ({"tools": [], "output_config": {"format": {"type": "json_schema", "schema": {"type": "array", "uniqueItems": True}}}},

@@ -160,7 +160,7 @@ def test_wrong_requests_are_refused_by_name():
 
 
 def test_a_form_that_is_wrong_is_told_by_the_name_it_has_here():
-    for wrong, part in ({"type": "xml"}, "text.format.type: 'xml'"), ({"type": "json_schema", "name": "x"}, "text.format.json_schema: "), (
+    for wrong, part in ({"type": "xml"}, "text.format.type: 'xml'"), ({"type": "json_schema", "name": "x"}, "text.format.json_schema.schema: missing"), (
             {"type": "json_schema", "name": "x", "schema": {"type": "array", "uniqueItems": True}}, "Invalid grammar in text.format: #/uniqueItems"):
         a = server().post("/v1/responses", body(tools=[], text={"format": wrong}))
         same((a.status, a.error["param"], part in a.error["message"]), (400, "text", True), str(a.body))

@@ -266,9 +266,23 @@ static void test_request_when_a_field_cannot_be_then_it_is_named(void **state)
     refuse(TEXT(", \"max_tokens\": 2.5"), false, 400, "max_tokens",
            "2.5 found, expected a whole number");
     refuse(TEXT(", \"stop\": [\"a\\u0000b\"]"), false, 400, "stop", "U+0000");
-    refuse(TEXT(", \"logit_bias\": {\"1024\": 1}"), false, 400, "logit_bias", "below 1024");
-    refuse(TEXT(", \"logit_bias\": {\"7\": 101}"), false, 400, "logit_bias", "from -100 to 100");
-    refuse(TEXT(", \"cache_salt\": \"\""), false, 400, "cache_salt", "1 to");
+    refuse(TEXT(", \"logit_bias\": {\"1024\": 1}"), false, 400, "logit_bias",
+           "logit_bias: '1024' found, expected a token id below 1024");
+    refuse(TEXT(", \"logit_bias\": {\"7\": 101}"), false, 400, "logit_bias",
+           "logit_bias.7: 101 found, expected a number from -100 to 100");
+    refuse(TEXT(", \"logit_bias\": [7]"), false, 400, "logit_bias",
+           "an array of 1 found, expected an object of token ids");
+    refuse(TEXT(", \"cache_salt\": \"\""), false, 400, "cache_salt",
+           "cache_salt: 0 bytes found, expected 1 to");
+    refuse(TEXT(", \"cache_salt\": 3"), false, 400, "cache_salt", "3 found, expected a string");
+    refuse(TEXT(", \"response_format\": 1"), false, 400, "response_format",
+           "response_format: 1 found, expected an object with a type");
+    refuse(TEXT(", \"response_format\": {}"), false, 400, "response_format",
+           "response_format.type: missing, expected text");
+    refuse(TEXT(", \"response_format\": {\"type\": \"xml\"}"), false, 400, "response_format",
+           "response_format.type: 'xml' found, expected text, json_object or json_schema");
+    refuse(TEXT(", \"response_format\": {\"type\": \"json_schema\", \"json_schema\": {}}"), false,
+           400, "response_format", "json_schema.schema: missing, expected a JSON Schema");
     refuse(TEXT(", \"echo\": 1"), false, 400, "echo", "1 found, expected true or false");
     refuse(TEXT(", \"messages\": []"), false, 400, "messages", "not supported");
     refuse(TEXT(", \"stream_options\": {}"), false, 400, "stream_options", "\"stream\": true");
@@ -286,6 +300,21 @@ static void test_request_when_a_field_cannot_be_then_it_is_named(void **state)
     refuse("{\"messages\": [{\"role\": \"user\"}]}", true, 400, "messages", "messages[0].content");
     refuse("{\"messages\": [{\"role\": \"user\", \"content\": [{\"type\": \"image_url\"}]}]}", true,
            400, "messages", "type 'image_url' found");
+#define CALLS(calls) "{\"messages\": [{\"role\": \"assistant\", \"tool_calls\": " calls "}]}"
+    refuse(CALLS("3"), true, 400, "messages",
+           "messages[0].tool_calls: 3 found, expected a list of at most");
+    refuse(CALLS("[3]"), true, 400, "messages",
+           "tool_calls[0].function: missing, expected an object with name and arguments");
+    refuse(CALLS("[{\"function\": {\"name\": 1}}]"), true, 400, "messages",
+           "tool_calls[0].function.name: 1 found, expected a string");
+    refuse(CALLS("[{\"function\": {\"name\": \"f\", \"arguments\": [1]}}]"), true, 400, "messages",
+           "tool_calls[0].function.arguments: an array of 1 found, expected a string of JSON");
+    refuse(CHAT(", \"tools\": [{\"type\": \"function\", \"function\": {\"name\": \"a b\"}}]"), true,
+           400, "tools", "tools[0].function.name: 'a b' found, expected 1 to 128 letters");
+    refuse(CHAT(", \"tool_choice\": \"maybe\""), true, 400, "tool_choice",
+           "tool_choice: 'maybe' found, expected none, auto, required");
+    refuse(CHAT(", \"reasoning_effort\": \"most\""), true, 400, "reasoning_effort",
+           "reasoning_effort: 'most' found, expected one of none");
 }
 
 static void test_request_echo_when_it_would_fill_the_memory_then_it_is_refused(void **state)

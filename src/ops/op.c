@@ -247,6 +247,10 @@ vt_cost vt_impl_cost(const vt_op *op, const vt_impl *impl, const void *args, con
         c.flops.fp8 += c.flops.bf16;
         c.flops.bf16 = 0;
     }
+    if (impl->before_cost) {
+        vt_cost before = impl->before_cost(args, batch);
+        vt_cost_add(&c, &before);
+    }
     return c;
 }
 

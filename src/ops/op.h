@@ -280,6 +280,9 @@ typedef struct vt_impl {
      * (linear_args.before, attention_args.before). Where all readers of that call do, it is left
      * out. NULL: never. */
     bool (*makes_before)(const void *args, const vt_size *size);
+    /* What that call costs a row that makes it, in a step of this batch, beside the op's own cost;
+     * batch as in vt_op.cost. Rows with makes_before alone. */
+    vt_cost (*before_cost)(const void *args, const vt_batch *batch);
     vt_status (*run)(const void *args, const vt_lane *lane);
     void (*describe)(const void *args, const vt_target *t, const vt_size *size, vt_cut *out);
     const vt_host_plan *plan;  /* NULL: no host work */
@@ -439,7 +442,8 @@ const void *vt_op_operand(const vt_op *op, const void *args, vt_operand_kind kin
 
 /* Returns true if the target has what the row needs, and the row supports the call. */
 bool vt_impl_fits(const vt_impl *impl, const void *args, const vt_target *t, const vt_size *upto);
-/* The card's cost of a call that this row runs, with its products in the unit that does them. */
+/* The card's cost of a call that this row runs, with its products in the unit that does them, and
+ * that of the call in front of it if the row makes it. */
 vt_cost vt_impl_cost(const vt_op *op, const vt_impl *impl, const void *args, const vt_batch *batch);
 /* The row that runs a call of this size: the one that the user asked for, if it fits; else the
  * first one that fits and suits; NULL if there is none. On the CPU it does not depend on the

@@ -226,6 +226,7 @@ static void expect_padding_planned(const int32_t *plan, int32_t n_items, int32_t
 
 static int32_t n_shared;  /* compared items that have several sequences */
 static int32_t n_several; /* compared steps that are a decode bucket of several tokens each */
+static int32_t n_left;    /* those of several that are none: other rows would run in a bucket */
 
 static void expect_same_step(cuda_executor *x, const step_arrays *a, char *plain, char *padded)
 {
@@ -267,7 +268,11 @@ static void expect_same_step(cuda_executor *x, const step_arrays *a, char *plain
     assert_int_equal(s.used[d], decodes > 0);
     assert_int_equal(g.used[d], s.used[d]);
     assert_int_equal(s.used[p], decodes < b->n_seqs);
-    assert_int_equal(g.decode, decodes == b->n_seqs && b->n_rows <= MAX_ROWS);
+    bool alone = decodes == b->n_seqs && b->n_rows <= MAX_ROWS;
+    assert_true(b->n_drafted == 0 ? g.decode == alone : !g.decode || alone);
+    if (g.decode) /* the same rows run as without padding */
+        assert_int_equal(vt_padded_tokens(g.size.tokens), vt_padded_tokens(b->n_tokens));
+    n_left += alone && !g.decode;
     assert_int_equal(g.size.decode_tokens > 1, b->n_drafted > 0);
     assert_int_equal(g.size.decode_tokens, s.size.decode_tokens);
     n_several += g.decode && b->n_drafted > 0;
@@ -323,7 +328,7 @@ static void test_step_when_padded_then_it_holds_the_same_step(void **state)
         free_rig(r);
     }
     free(a);
-    assert_true(n_shared > 100 && n_several > 20);
+    assert_true(n_shared > 100 && n_several > 20 && n_left > 0);
 }
 
 /* A graph of the instance without code for shared pages must not run a step that shares some. */

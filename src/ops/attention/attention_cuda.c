@@ -191,7 +191,7 @@ static bool split_makes(const void *args, const vt_size *size)
            size->decode_tokens <= 1 && can_turn(args);
 }
 
-static vt_cost split_extra(const void *args, const vt_batch *batch)
+static vt_cost split_before_cost(const void *args, const vt_batch *batch)
 {
     const attention_args *a = args;
     const vt_batch *b = batch ? batch : a->batch;
@@ -384,9 +384,9 @@ static size_t given_workspace(const attention_args *a, const vt_target *t, int32
                                                  .describe = describe_##N,               \
                                                  .plan = &plan_##N,                      \
                                                  .makes_before = split_makes,            \
+                                                 .before_cost = split_before_cost,       \
                                                  .workspace = workspace_##N,             \
-                                                 .tickets = split_tickets,               \
-                                                 .extra = split_extra}
+                                                 .tickets = split_tickets}
 
 SPLITS(1, "whole");
 SPLITS(2, "splits-2");
@@ -440,10 +440,10 @@ TILES(fa3_prefill, sm90, false)
 const vt_impl attention_decode_split = {CUDA_ROW("split", split, attention_cuda_supports),
                                         .family = "fa2",
                                         .makes_before = split_makes,
+                                        .before_cost = split_before_cost,
                                         .plan = &split_plan,
                                         .workspace = split_workspace,
-                                        .tickets = split_tickets,
-                                        .extra = split_extra};
+                                        .tickets = split_tickets};
 const vt_impl attention_decode_fa3 = {CUDA_ROW("fa3-tiles", fa3_decode, sm90_supports),
                                       .family = "fa3",
                                       .level = 90,

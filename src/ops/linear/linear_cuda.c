@@ -94,18 +94,11 @@ static bool normed_makes(const void *args, const vt_size *size)
 }
 
 /* The norm's weights, and its work. */
-static vt_cost normed_extra(const void *args, const vt_batch *batch)
+static vt_cost norm_cost(const void *args, const vt_batch *batch)
 {
     const linear_args *a = args;
     return (vt_cost){.read = {.weights = vt_tensor_bytes(a->norm)},
                      .flops = {.fp32 = 4 * vt_batch_elems(a->x, batch)}};
-}
-
-static vt_cost quant_normed_extra(const void *args, const vt_batch *batch)
-{
-    vt_cost sum = normed_extra(args, batch), tiles = linear_quant_passes_extra(args, batch);
-    vt_cost_add(&sum, &tiles);
-    return sum;
 }
 
 static bool small_suits(const void *args, const vt_target *t, const vt_size *upto)
@@ -221,10 +214,10 @@ const vt_impl linear_cuda_ordered = {CUDA_ROW("ordered", linear_ordered, bf16_su
                                      .packing = &linear_cuda_packing, .workspace = workspace};
 const vt_impl linear_cuda_normed = {CUDA_ROW("normed", linear_normed, normed_supports),
                                     .makes_before = normed_makes,
+                                    .before_cost = norm_cost,
                                     .fixed_order = true,
                                     .packing = &linear_cuda_packing,
-                                    .workspace = workspace,
-                                    .extra = normed_extra};
+                                    .workspace = workspace};
 const vt_impl linear_cuda_small = {CUDA_ROW("small", linear_small, bf16_supports),
                                    .suits = small_suits, .packing = &linear_cuda_packing,
                                    .workspace = workspace};
@@ -276,10 +269,11 @@ const vt_impl linear_cuda_gemm_fp8_sm90 = {
 const vt_impl linear_cuda_quant_normed = {
     CUDA_ROW("quant_normed", linear_quant_normed, quant_normed_supports),
     .makes_before = normed_makes,
+    .before_cost = norm_cost,
     .suits = quant_normed_suits,
     .packing = &linear_cuda_packing,
     .workspace = workspace,
-    .extra = quant_normed_extra};
+    .extra = linear_quant_passes_extra};
 const vt_impl linear_cuda_quant_passes = {CUDA_ROW("passes", linear_quant_passes, tiles_supports),
                                           .fixed_order = true,
                                           .suits = passes_suits,

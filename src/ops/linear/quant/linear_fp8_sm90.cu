@@ -24,7 +24,6 @@
 #include "quant_tile.cuh"
 #include "linear_order.cuh"
 #include "linear_fp8_params.h"
-#include "linear_split_finish.cuh"
 
 constexpr int kConsumers = 256, kThreads = kConsumers + 128, kTiles = 16;
 constexpr int kColumns = PAIR ? 64 : 128; // of y
@@ -38,6 +37,8 @@ struct Part {
     int tile, token;        // the first of both
     int first, units, rank; // first unit of this CTA, and its number of units
 };
+
+#include "tile_sums_sm90.cuh"
 
 INLINE Part my_part(const linear_fp8_params &p)
 {
@@ -139,29 +140,18 @@ INLINE void consume_unit(const Shared &sh, int k, float (&total)[TOKENS / 2])
         barrier_arrive(&sh.empty[s]);
 }
 
-// Leaves this CTA's sums [TOKENS][kSumStride] where the stages were; columns are weight rows, with PAIR gate, then up.
+// Leaves this CTA's sums where the stages were.
 INLINE void consume(const Shared &sh, const Part &t)
 {
-    int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     float total[TOKENS / 2] = {};
 #pragma unroll 1
     for (int k = 0; k < t.units; k++)
         consume_unit(sh, k, total);
-    named_barrier(1, kConsumers); // all of them have read the stages
-    int low = PAIR ? warp * 8 + lane / 4 : warp * 16 + lane / 4, high = low + (PAIR ? kColumns : 8);
-    float *sums = (float *)sh.x + lane % 4 * 2 * kSumStride;
-#pragma unroll
-    for (int j = 0; j < TOKENS / 8; j++, sums += 8 * kSumStride) {
-        sums[low] = total[4 * j];
-        sums[kSumStride + low] = total[4 * j + 1];
-        sums[high] = total[4 * j + 2];
-        sums[kSumStride + high] = total[4 * j + 3];
-    }
+    leave_sums((float *)sh.x, total);
 }
 
 KERNEL __launch_bounds__(kThreads, kTwoCtas ? 2 : 1) linear_fp8_sm90(const __grid_constant__ linear_fp8_params p)
 {
-    constexpr int kQuads = kColumns / 4;
     extern __shared__ char raw[];
     __shared__ u64 full[STAGES], empty[STAGES];
     Shared sh = {first_atom(raw), 0, 0, full, empty};
@@ -196,16 +186,5 @@ KERNEL __launch_bounds__(kThreads, kTwoCtas ? 2 : 1) linear_fp8_sm90(const __gri
         __syncwarp();
         pdl_wait();
     }
-    __syncwarp();
-    cluster_sync<SPLIT>();
-#pragma unroll 1 // unrolled, it spills
-    for (int i = threadIdx.x; i < TOKENS / SPLIT * kQuads; i += kThreads) {
-        int row = i / kQuads * SPLIT + t.rank, col = i % kQuads * 4, j = t.tile * 8 + col;
-        const float *sums = (const float *)sh.x + row * kSumStride + col;
-        if (t.token + row >= p.n_tokens || j >= p.rows)
-            continue;
-        float4 sum = whole_sum(sums);
-        finish4(p, sum, PAIR ? whole_sum(sums + kColumns) : sum, t.token + row, j);
-    }
-    cluster_sync<SPLIT>(); // a CTA's shared memory outlives its peers' reads
+    add_sums(p, t, (const float *)sh.x);
 }

@@ -44,6 +44,8 @@ struct Part {
     int first, units, rank; // first pair of this CTA, and its number of units
 };
 
+#include "tile_sums_sm90.cuh"
+
 INLINE Part my_part(const linear_params &p)
 {
     int rank = blockIdx.x % SPLIT, item = blockIdx.x / SPLIT, across = (p.n_tokens + TOKENS - 1) / TOKENS;
@@ -190,10 +192,9 @@ INLINE void consume_units(const Shared &sh, int i, float (&acc)[TOKENS / 2], u32
         barrier_arrive(&sh.x_empty[s]);
 }
 
-// Leaves this CTA's sums [TOKENS][kSumStride] where the stages were; columns are weight rows, with PAIR gate, then up.
+// Leaves this CTA's sums where the stages were.
 INLINE void consume(const Shared &sh, const Part &t)
 {
-    int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     float acc[TOKENS / 2];
     u32 a[2][8];
 #pragma unroll 1
@@ -205,19 +206,8 @@ INLINE void consume(const Shared &sh, const Part &t)
 #pragma unroll
     for (int i = 0; i < TOKENS / 2; i++)
         wgmma_touch(acc[i]);
-    named_barrier(1, kConsumers); // all of them have read the stages
-    int low = PAIR ? warp * 8 + lane / 4 : warp * 16 + lane / 4, high = low + (PAIR ? kColumns : 8);
-    float *sums = (float *)sh.x + lane % 4 * 2 * kSumStride;
-#pragma unroll
-    for (int j = 0; j < TOKENS / 8; j++, sums += 8 * kSumStride) {
-        sums[low] = acc[4 * j];
-        sums[kSumStride + low] = acc[4 * j + 1];
-        sums[high] = acc[4 * j + 2];
-        sums[kSumStride + high] = acc[4 * j + 3];
-    }
+    leave_sums((float *)sh.x, acc);
 }
-
-#include "linear_split_finish.cuh"
 
 KERNEL __launch_bounds__(kThreads, kTwoCtas ? 2 : 1) linear_quant_sm90(const __grid_constant__ linear_params p)
 {
@@ -262,22 +252,5 @@ KERNEL __launch_bounds__(kThreads, kTwoCtas ? 2 : 1) linear_quant_sm90(const __g
             SETMAXNREG_DEC(152);
         produce(p, sh, t);
     }
-    __syncwarp();
-    cluster_sync<SPLIT>();
-    constexpr int kQuads = kColumns / 4;
-#pragma unroll 1 // unrolled, it spills
-    for (int i = threadIdx.x; i < TOKENS / SPLIT * kQuads; i += kThreads) {
-        int row = i / kQuads * SPLIT + t.rank, col = i % kQuads * 4, j = t.tile * 8 + col;
-        const float *sums = (const float *)stages + row * kSumStride + col;
-        if (t.token + row >= p.n_tokens || j >= p.rows)
-            continue;
-        float4 sum = whole_sum(sums), up = sum;
-        if constexpr (PAIR) {
-            // one sum after the other: the registers do not suffice for both
-            wgmma_touch(sum.x), wgmma_touch(sum.y), wgmma_touch(sum.z), wgmma_touch(sum.w);
-            up = whole_sum(sums + kColumns);
-        }
-        finish4(p, sum, up, t.token + row, j);
-    }
-    cluster_sync<SPLIT>(); // a CTA's shared memory outlives its peers' reads
+    add_sums(p, t, (const float *)stages);
 }

@@ -280,8 +280,8 @@ typedef struct vt_impl {
      * (linear_args.before, attention_args.before). Where all readers of that call do, it is left
      * out. NULL: never. */
     bool (*makes_before)(const void *args, const vt_size *size);
-    /* What that call costs a row that makes it, in a step of this batch, beside the op's own cost;
-     * batch as in vt_op.cost. Rows with makes_before alone. */
+    /* Returns what that call costs a row that makes it, in a step of this batch, beside the op's
+     * own cost; batch as in vt_op.cost. Rows with makes_before alone have it. */
     vt_cost (*before_cost)(const void *args, const vt_batch *batch);
     vt_status (*run)(const void *args, const vt_lane *lane);
     void (*describe)(const void *args, const vt_target *t, const vt_size *size, vt_cut *out);

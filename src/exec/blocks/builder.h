@@ -65,7 +65,8 @@ void build_lora(builder *b, int32_t layer, const char *what, vt_role role, const
                 vt_tensor *const *y, int32_t n, float scale);
 /* Lets the linear calls right behind the norm at `at`, the last calls, make it themselves. */
 void build_offer_norm(builder *b, int32_t at);
-/* Lets a decode's attention, the last call, make what rope_store in front of it makes. */
+/* Lets a decode's attention, the last call, do the work of rope_store in front of it: rotate q and
+ * k, and store K and V. */
 void build_offer_turn(builder *b);
 /* A linear call; a scale of 0 counts as 1. */
 void build_linear(builder *b, int32_t layer, const char *what, linear_args args, vt_when when);

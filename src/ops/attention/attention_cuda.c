@@ -173,8 +173,8 @@ static bool can_turn(const attention_args *a)
            group < (d == 256 ? 8 : 16) && rope_store_cuda_impl.supports(&a->before, NULL, NULL);
 }
 
-/* The kernel turns decodes of one token where nothing else of the step reads what rope_store makes,
- * and up to so many of them: with more than one CTA after the other on an SM, each waits for its q.
+/* The kernel rotates decodes of one token where nothing else of the step reads what rope_store
+ * makes, and up to so many of them: with more than one CTA after the other on an SM, each waits for its q.
  * Whole steps so and with rope_store's kernel, ms (H200, 128 tokens before it; 4B 256):
  *
  *            0.6B             4B                8B               8B in Q4_K
@@ -323,7 +323,7 @@ static void describe_items(const attention_args *a, const vt_target *t, const vt
     out->split = of.decodes > 0 ? (int32_t)vt_ceil_div(f.launch.grid[1], of.decodes) : 0;
     char roles[sizeof out->roles];
     snprintf(roles, sizeof roles, "%d warps, a ring of KV each%s", f.shape.warps,
-             f.turns ? "; they turn q and k" : "");
+             f.turns ? "; they rotate q and k" : "");
     vt_cut_roles(out, roles, "last CTA of a sequence");
     vt_cut_grid(out, t, &f.launch, 16);
 }

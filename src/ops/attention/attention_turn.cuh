@@ -37,8 +37,8 @@ INLINE void load_dims(const u16 *step, Dims &to)
     to[0] = bf16_low(v.x), to[1] = bf16_high(v.x), to[2] = bf16_low(v.y), to[3] = bf16_high(v.y);
 }
 
-// A row of the tile, and what a lane needs to turn it. No kernel of a step writes the latter, so it is loaded before
-// the row's turn (pdl_wait).
+// A row of the tile, and what a lane needs to norm and rotate it. No kernel of a step writes the latter, so it is
+// loaded before pdl_wait().
 struct TurnedRow {
     const u16 *from; // its q or k; null: no such row
     bool is_k;
@@ -84,7 +84,7 @@ struct TurnedRow {
             for (int i = 0; i < 4; i++)
                 x[s][i] *= scale * (norm[kNorm ? s : 0][i] + (float)PLUS_ONE);
     }
-    // x: the row as it is turned; zeros if there is none. All lanes of the warp call this.
+    // x: the row with its norm and rotation; zeros if there is none. All lanes of the warp call this.
     __forceinline__ void turn(Dims (&x)[kDimSteps], float eps) const
     {
 #pragma unroll
@@ -110,7 +110,7 @@ struct TurnedRow {
     }
 };
 
-// A turned row of q as fragments of half h of the tile, or zeros.
+// A rotated row of q as fragments of half h of the tile, or zeros.
 INLINE void to_fragments(const Dims (&x)[kDimSteps], bool is_q, int h, u32 (&q)[kDimSteps][4])
 {
 #pragma unroll
@@ -120,7 +120,7 @@ INLINE void to_fragments(const Dims (&x)[kDimSteps], bool is_q, int h, u32 (&q)[
     }
 }
 
-// Stores the lane's part of a turned k to `to` in the pool, and to row `row` of a block in the ring (null: to none).
+// Stores the lane's part of a rotated k to `to` in the pool, and to row `row` of a block in the ring (null: to none).
 INLINE void store_k(const Dims (&x)[kDimSteps], float inverse, kv_t *to, u8 *block, u32 row)
 {
     to += first_dim();
@@ -168,8 +168,8 @@ INLINE void store_v(const u16 *from, float inverse, kv_t *to, u8 *block, u32 row
     }
 }
 
-// Turns the rows of q into fragments. If the warp stores the token's k and v (own), it does so; `block` is the token's
-// block in its ring, or null if that is not there yet. `row` was prepared for row g of the tile. A second half of the
+// Makes fragments of the rows of q, rotated. If the warp stores the token's k and v (own), it does so; `block` is the
+// token's block in its ring, or null if that is not there yet. `row` was prepared for row g of the tile. A second half of the
 // tile comes after it, in the same registers; with a group of 8 it has k alone.
 INLINE void turn_rows(const attention_decode_params &p, TurnedRow &row, i32 token, i32 slot, i32 newest, bool own,
                       u8 *block, u32 (&q)[kDimSteps][4])

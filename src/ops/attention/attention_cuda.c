@@ -174,7 +174,8 @@ static bool can_turn(const attention_args *a)
 }
 
 /* The kernel rotates decodes of one token where nothing else of the step reads what rope_store
- * makes, and up to so many of them: with more than one CTA after the other on an SM, each waits for its q.
+ * makes, and up to so many of them: with more than one CTA after the other on an SM, each waits for
+ * its q.
  * Whole steps so and with rope_store's kernel, ms (H200, 128 tokens before it; 4B 256):
  *
  *            0.6B             4B                8B               8B in Q4_K

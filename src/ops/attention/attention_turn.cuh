@@ -169,8 +169,8 @@ INLINE void store_v(const u16 *from, float inverse, kv_t *to, u8 *block, u32 row
 }
 
 // Makes fragments of the rows of q, rotated. If the warp stores the token's k and v (own), it does so; `block` is the
-// token's block in its ring, or null if that is not there yet. `row` was prepared for row g of the tile. A second half of the
-// tile comes after it, in the same registers; with a group of 8 it has k alone.
+// token's block in its ring, or null if that is not there yet. `row` was prepared for row g of the tile. A second half
+// of the tile comes after it, in the same registers; with a group of 8 it has k alone.
 INLINE void turn_rows(const attention_decode_params &p, TurnedRow &row, i32 token, i32 slot, i32 newest, bool own,
                       u8 *block, u32 (&q)[kDimSteps][4])
 {

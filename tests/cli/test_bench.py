@@ -101,6 +101,14 @@ def test_explain_of_ranks_adds_up_to_one_gpu():
         assert len(sharded) == 6, sharded
         for k in ("linear.o", "linear.down"):  # ranks add the residual behind the sum
             whole[k][2] -= layers * batch * hidden
+        # a row that makes the call in front of it counts that call: ranks make norms in all_reduce, but for the first,
+        # and each has all weights of the norms of q and k
+        for k, norm, more in (("linear.qkv", "rmsnorm.attn", ranks - layers), ("linear.gate+up", "rmsnorm.ffn", -layers)):
+            if norm not in whole:
+                whole[k][0] += more * hidden * 4
+                whole[k][2] += more * batch * hidden * 4
+        if "rope_store" not in whole:
+            whole["attention_decode"][0] += (ranks - 1) * layers * 2 * 128 * 4
         for k in sharded:
             parts = [x["kinds"][k] for x in r["ranks"]]
             for i, key in enumerate(("weight_bytes", "kv_bytes", "flops")):

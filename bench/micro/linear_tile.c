@@ -52,7 +52,8 @@ static void kernels(vt_dtype type, int64_t cols)
     vt_weight w = {.rows = 16, .cols = cols, .dtype = type};
     linear_layout l = linear_layout_of(&w);
     uint8_t *packed = zeros(1 << 20), *tile = zeros(1 << 20), *panel = zeros(1 << 20);
-    float(*sum)[LINEAR_TILE] = zeros(sizeof(tile_sums)), *x = zeros((size_t)cols * sizeof *x);
+    tile_sums *sums = zeros(2 * sizeof *sums);
+    float(*sum)[LINEAR_TILE] = sums[0], *x = zeros((size_t)cols * sizeof *x);
     for (int64_t k = 0; k < cols; k++)
         x[k] = (float)(k % 37) - 18;
     printf("%s, %d columns, cycles a block:\n", vt_dtype_get(type)->name, (int)cols);
@@ -60,12 +61,14 @@ static void kernels(vt_dtype type, int64_t cols)
     BEST("one token", l.blocks,
          dot_one(type, 1, &l, &(const uint8_t *){packed}, panel, &(float *){sum[0]}));
     BEST("unpack", l.blocks, unpack_blocks(type, false, &l, packed, 0, l.blocks, tile));
-    block_run c = {.blocks = l.blocks, .tile = tile, .panel = panel};
-    for (c.n = 1; c.n <= 16; c.n *= 2) {
-        char what[64];
-        snprintf(what, sizeof what, "%d tokens, unpacked", c.n);
-        BEST(what, l.blocks, dot_panel(type, &c, sum));
-    }
+    block_run c = {.blocks = l.blocks, .tile = tile, .panel = panel, .apart = 1 << 16};
+    for (c.tiles = 1; c.tiles <= TILES; c.tiles++)
+        for (c.n = 1; c.n <= 16; c.n *= 2) {
+            char what[64];
+            snprintf(what, sizeof what, "%d tokens, unpacked, of %d tiles", c.n, c.tiles);
+            BEST(what, l.blocks * c.tiles, dot_panel(type, &c, sums));
+        }
+    c.tiles = 1;
     c.n = 16;
     if (linear_traits_of(type).min)
         BEST("16 tokens, minima", l.blocks, min_panel(linear_traits_of(type).halves, &c, sum));
@@ -74,11 +77,11 @@ static void kernels(vt_dtype type, int64_t cols)
         char what[64];
         snprintf(what, sizeof what, "%d tokens, tiles", c.n);
         configure_quantised(c.n);
-        BEST(what, l.blocks, amx_panel(type, c.n, &c, sum));
+        BEST(what, l.blocks, amx_panel(type, c.n, &c, sums));
         tile_release();
     }
 #endif
-    free(packed), free(tile), free(panel), free(sum), free(x);
+    free(packed), free(tile), free(panel), free(sums), free(x);
 }
 
 #ifdef TILES

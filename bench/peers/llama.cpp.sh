@@ -16,7 +16,7 @@
 # GCC 12 miscompiles its AMX path, and with the names by which llama.cpp asks for AMX, since clang 14 has others for them
 # (builds of 29 November 2026 and before lack AMX: remove them); ik_llama.cpp with GCC, because clang 14 refuses its AVX-512
 # files. llama_steps.cpp runs their libraries as their own llama-bench does. `build` only does that, with JOBS compilers at a
-# time, at nice 19. Both run with flash attention, ik_llama.cpp also with -rtr 1 (it repacks weights when it loads them).
+# time, at nice 19. All write the KV cache where the unmeasured run did: vitrine keeps no prefixes. Both run with flash attention, ik_llama.cpp also with -rtr 1 (it repacks weights when it loads them).
 # PEERS="llama.cpp" leaves ik_llama.cpp out.
 set -eu
 here=$(cd "$(dirname "$0")/../.." && pwd)
@@ -100,7 +100,7 @@ one() {
     [ ! -e "$file.none" ] || return 0
     case $1 in
     vitrine) ${RUN:-} "${VITRINE:-$here/build/vitrine}" bench latency -m "$2" --device cpu --threads "$threads" --prompt "$prompt" \
-        --gen "$gen" --batch "$batch" -r 1 --json >>"$file" 2>>"$out/errors" ;;
+        --gen "$gen" --batch "$batch" -r 1 --no-prefix-cache --json >>"$file" 2>>"$out/errors" ;;
     *) ${RUN:-} "$dir/$1/llama_steps" time "$2" "$threads" "$prompt" "$gen" "$batch" >>"$file" 2>>"$out/errors" ;;
     esac && return 0
     echo "$1 with $2:" >&2

@@ -12,6 +12,7 @@
 #include "exec/executor.h"
 #include "exec/program.h"
 #include "exec/ranks.h"
+#include "kv/populate.h"
 
 /* A worker records this. Each is written by that worker alone. */
 typedef struct cpu_recorder {
@@ -36,6 +37,7 @@ typedef struct cpu_rank {
     const int32_t *seat; /* [n_workers] its part of the executor's seats; NULL: there are none */
     vt_weights *weights;
     vt_kv_cache kv;
+    vt_populate populate; /* of kv */
     vt_program *prog;
     int32_t *token_pool;
     atomic_int *ticket; /* [n_calls] */

@@ -14,6 +14,7 @@
 #include "ops/calls/on_cpu.h"
 
 enum {
+    KV_READY_BYTES = 64 << 20, /* of the cache that shall be there for the first prompts */
     RING_USES = 1 << 13 /* one a step, or one for several steps shorter than VT_USE_EVERY_NS */
 };
 
@@ -236,9 +237,11 @@ vt_status cpu_rank_build(cpu_rank *k, const vt_model *m, const vt_executor_confi
     target.limits.n_workers = vt_team_size(k->team);
     memcpy(target.backend, c->backend, sizeof target.backend);
     target.n_backends = c->n_backends;
-    TRY(load_weights(k, m, &target, k->is.index == 0 ? c->progress : NULL, err));
     vt_ranks_kv_shape(m, c->kv_dtype, &k->is, &shape);
     TRY(vt_kv_cache_init_cpu(&k->kv, &shape, c->n_pages, c->n_windows, c->limits.page_size, err));
+    if (vt_cpu_get()->n_nodes <= 1) /* else the first write decides on which node memory lies */
+        vt_populate_begin(&k->populate, &k->kv, KV_READY_BYTES / (size_t)k->is.n);
+    TRY(load_weights(k, m, &target, k->is.index == 0 ? c->progress : NULL, err));
     TRY(vt_kv_cache_add_states_cpu(&k->kv, c->n_states, err));
     k->comm = (vt_comm_rank){.group = comm, .rank = k->is.index};
     vt_program_config config = {.target = target,
@@ -265,6 +268,7 @@ void cpu_rank_release(cpu_rank *k)
     free(k->ticket);
     free(k->token_pool);
     vt_program_free(k->prog);
+    vt_populate_end(&k->populate);
     vt_kv_cache_release(&k->kv);
     vt_weights_free(k->weights);
     vt_team_free(k->team);

@@ -77,7 +77,7 @@ INLINE void add_sums(int T, sums sum, const uint8_t *w, const float *s, vf *acc)
         if (b + 1 < blocks) {                                      \
             AMX_PRODUCT(c2, a2, b2);                               \
         }                                                          \
-        prefetch_ahead(&ahead, b);                                 \
+        prefetch_ahead(&ahead, 1, b);                                 \
         if (b > 0)                                                 \
             add_sums(T, sum[(b - 1) & 1], w - UNPACKED_BLOCK,      \
                      (const float *)(q - step + 32 * PANEL), acc); \
@@ -137,16 +137,26 @@ static bool amx_signed(vt_dtype type, int64_t tokens)
     return uses_tiles(type, tokens) && !linear_traits_of(type).min;
 }
 
-/* dot_panel, with tiles if they are faster for a call of `tokens`: quants are signed then. */
-NOINLINE void amx_panel(vt_dtype type, int64_t tokens, const block_run *c,
-                        float (*out)[LINEAR_TILE])
+NOINLINE void amx_tile(vt_dtype type, const block_run *c, float (*out)[LINEAR_TILE])
 {
-    if (!uses_tiles(type, tokens))
-        dot_panel(type, c, out);
-    else if (linear_traits_of(type).min)
+    if (linear_traits_of(type).min)
         amx_sets(linear_traits_of(VT_Q4_1), c, out);
     else
         amx_sets(linear_traits_of(VT_Q8_0), c, out);
+}
+
+/* dot_panel, with tiles if they are faster for a call of `tokens`: quants are signed then. */
+static void amx_panel(vt_dtype type, int64_t tokens, const block_run *c, tile_sums *out)
+{
+    if (!uses_tiles(type, tokens)) {
+        dot_panel(type, c, out);
+        return;
+    }
+    block_run one = *c;
+    for (int k = 0; k < c->tiles; k++, one.tile += c->apart) {
+        one.ahead = c->ahead ? c->ahead + k * c->ahead_apart : NULL;
+        amx_tile(type, &one, out[k]);
+    }
 }
 
 /* C 0, A 1, B 2 of the even blocks, C 3, A 4, B 5 of the odd ones. */

@@ -400,16 +400,23 @@ NOINLINE void dot_one(vt_dtype type, int n, const linear_layout *l, const uint8_
     }
 }
 
-/* ---- unpacked blocks of a tile and the tokens of a panel ---- */
+/* ---- unpacked blocks of tiles and the tokens of a panel ---- */
 
-/* A run of blocks of one tile and one panel. */
+typedef float tile_sums[PANEL][LINEAR_TILE]; /* [t][row] */
+
+enum { TILES_AT_ONCE = VF == 16 ? 2 : 1 }; /* that a panel is multiplied by at the same time */
+
+/* A run of blocks of up to TILES_AT_ONCE tiles and one panel. */
 typedef struct block_run {
     int64_t blocks;
     const uint8_t *tile, *panel; /* of the first block */
-    int n;                       /* tokens, 1 .. 16 */
-    bool resume;                 /* add to the present sums */
-    const uint8_t *ahead;        /* packed weights that are needed next, or NULL */
-    int64_t ahead_bytes;         /* a block's share of them */
+    int tiles;
+    int64_t apart;        /* bytes from a tile's blocks to those of the next */
+    int n;                /* tokens, 1 .. 16 */
+    bool resume;          /* add to the present sums */
+    const uint8_t *ahead; /* packed tiles that are needed next, or NULL */
+    int64_t ahead_bytes;  /* a block's share of each of them */
+    int64_t ahead_apart;  /* bytes from one of them to the next */
 } block_run;
 
 NOINLINE void unpack_blocks(vt_dtype type, bool is_signed, const linear_layout *l,
@@ -431,37 +438,103 @@ NOINLINE void unpack_blocks(vt_dtype type, bool is_signed, const linear_layout *
 
 /* Prefetches block b's share of the weights that are needed next, so that memory stays busy. They
  * go into L2, because a panel and the unpacked blocks fill L1. */
-INLINE void prefetch_ahead(const block_run *c, int64_t b)
+INLINE void prefetch_ahead(const block_run *c, int tiles, int64_t b)
 {
-    for (int64_t i = 0; c->ahead && i < c->ahead_bytes; i += 64)
-        PREFETCH_L2(c->ahead + b * c->ahead_bytes + i);
+    for (int r = 0; c->ahead && r < tiles; r++)
+        for (int64_t i = 0; i < c->ahead_bytes; i += 64)
+            PREFETCH_L2(c->ahead + r * c->ahead_apart + b * c->ahead_bytes + i);
 }
 
-/* sum[t][row] for T tokens (a constant <= 8) from t0 on. */
-INLINE void dot_tokens(linear_traits tr, const block_run *c, int t0, int T,
-                       float (*sum)[LINEAR_TILE])
+/* sum[t][row] for T tokens (a constant <= 8) from t0 on and one tile. */
+INLINE void dot_tile(linear_traits tr, const block_run *c, int t0, int T, tile_sums *sum)
 {
     for (int h = 0; h < HALVES; h++) {
         const uint8_t *q = c->panel;
         vf acc[8];
         UNROLL
         for (int t = 0; t < T; t++)
-            acc[t] = c->resume ? vf_load(sum[t0 + t] + VF * h) : vf_zero();
+            acc[t] = c->resume ? vf_load((*sum)[t0 + t] + VF * h) : vf_zero();
         for (int64_t b = 0; b < c->blocks; b++, q += panel_block_bytes(PANEL)) {
             weight_block w;
             load_unpacked(c->tile + b * unpacked_bytes(tr), h, &w);
             if (t0 == 0 && h == 0)
-                prefetch_ahead(c, b);
+                prefetch_ahead(c, 1, b);
             add_block(tr, &w, q + 32 * t0, (const float *)(q + 32 * PANEL) + t0, PANEL, T, acc);
         }
         UNROLL
         for (int t = 0; t < T; t++)
-            vf_store(sum[t0 + t] + VF * h, acc[t]);
+            vf_store((*sum)[t0 + t] + VF * h, acc[t]);
     }
 }
 
+#if defined(__AVX512F__)
+/* acc[r][t] += the products of groups g0 .. g0 + n - 1 (constants) of a block for two tiles and T
+ * tokens. w: where the tiles' blocks begin; scale_at: where their scales are; s, c: the tokens'
+ * scales and corrections. A group of a token is loaded once for both tiles: with one tile every
+ * product has a load of its own, and loads take as long as products do. */
+INLINE void add_groups(linear_traits tr, const uint8_t *const *w, int g0, int n, int scale_at,
+                       const uint8_t *q, const float *s, const float *c, int T, vf (*acc)[8])
+{
+    vi sum[2][8];
+    dot_begin(tr, c, T, sum[0]);
+    dot_begin(tr, c, T, sum[1]);
+    UNROLL
+    for (int g = g0; g < g0 + n; g++) {
+        const vi first = vi_load(w[0] + 64 * g), second = vi_load(w[1] + 64 * g);
+        UNROLL
+        for (int t = 0; t < T; t++) {
+            vi x = vi_set(load_i32(q + 32 * t + 4 * g));
+            __asm__("" : "+v"(x)); /* a register: as an operand in memory it is loaded twice */
+            sum[0][t] = _mm512_dpbusd_epi32(sum[0][t], first, x);
+            sum[1][t] = _mm512_dpbusd_epi32(sum[1][t], second, x);
+        }
+    }
+    UNROLL
+    for (int r = 0; r < 2; r++) {
+        const vf d = vf_load(w[r] + scale_at);
+        UNROLL
+        for (int t = 0; t < T; t++)
+            acc[r][t] = vf_fma(vf_of_int(sum[r][t]), vf_mul(d, vf_set1(s[t])), acc[r][t]);
+    }
+}
+
+/* sum[tile][t][row] for T tokens (a constant <= 8) from t0 on and two tiles. */
+INLINE void dot_two(linear_traits tr, const block_run *c, int t0, int T, tile_sums *sum)
+{
+    const uint8_t *w[2] = {c->tile, c->tile + c->apart}, *q = c->panel;
+    vf acc[2][8];
+    UNROLL
+    for (int i = 0; i < 2 * T; i++)
+        acc[i / T][i % T] = c->resume ? vf_load(sum[i / T][t0 + i % T]) : vf_zero();
+    for (int64_t b = 0; b < c->blocks; b++, q += panel_block_bytes(PANEL)) {
+        const float *s = (const float *)(q + 32 * PANEL) + t0;
+        if (t0 == 0)
+            prefetch_ahead(c, 2, b);
+        add_groups(tr, w, 0, tr.halves ? 4 : 8, 512, q + 32 * t0, s, s + PANEL, T, acc);
+        if (tr.halves)
+            add_groups(tr, w, 4, 4, 576, q + 32 * t0, s, s + 2 * PANEL, T, acc);
+        w[0] += unpacked_bytes(tr);
+        w[1] += unpacked_bytes(tr);
+    }
+    UNROLL
+    for (int i = 0; i < 2 * T; i++)
+        vf_store(sum[i / T][t0 + i % T], acc[i / T][i % T]);
+}
+#endif
+
+INLINE void dot_tokens(linear_traits tr, const block_run *c, int t0, int T, tile_sums *sum)
+{
+#if defined(__AVX512F__)
+    if (c->tiles == 2) {
+        dot_two(tr, c, t0, T, sum);
+        return;
+    }
+#endif
+    dot_tile(tr, c, t0, T, sum);
+}
+
 /* The tokens of a panel, in the largest sets that registers hold. */
-INLINE void dot_sets(linear_traits tr, const block_run *c, float (*sum)[LINEAR_TILE])
+INLINE void dot_sets(linear_traits tr, const block_run *c, tile_sums *sum)
 {
     int t = 0;
     for (; VF != 8 && t + 8 <= c->n; t += 8)
@@ -476,10 +549,10 @@ INLINE void dot_sets(linear_traits tr, const block_run *c, float (*sum)[LINEAR_T
         dot_tokens(tr, c, t, 1, sum);
 }
 
-/* sum[t][row] of the products. Once they are unpacked, types differ only by the arithmetic after
+/* sum[tile][t][row] of the products. Once they are unpacked, types differ only by the arithmetic after
  * the int32 sum and, for AVX2, by the number of products that fit in int16: a type with fewer bits
  * may be computed as one with more of them. */
-NOINLINE void dot_panel(vt_dtype type, const block_run *c, float (*sum)[LINEAR_TILE])
+NOINLINE void dot_panel(vt_dtype type, const block_run *c, tile_sums *sum)
 {
     const linear_traits t = linear_traits_of(type);
     const bool any = VF == 16; /* AVX-512 does not ask how many bits there are */

@@ -35,15 +35,13 @@
 #include "ops/linear/linear_impl.h"
 
 enum {
-    CHUNK = 24,                /* blocks unpacked at a time: 15 KiB */
+    CHUNK = 24,                /* most blocks unpacked at a time: 15 KiB */
     GROUP = 16,                /* panels */
     PANEL_SET_BYTES = 1 << 20, /* half of a second-level cache */
     /* Float tiles at a time where they are not paired. Three tiles and 8 tokens take 28 of
      * AVX-512's 32 registers, and 11 loads for 24 fma; two tiles take 10 for 16. */
     FLOAT_TILES = HALVES == 1 ? 3 : 2,
 };
-
-typedef float tile_sums[PANEL][LINEAR_TILE]; /* [t][row] */
 
 /* ---- float weights ---- */
 
@@ -541,10 +539,11 @@ static void quantise_share(const linear_args *a, const vt_lane *lane, uint8_t *p
 }
 
 #ifdef LINEAR_PANEL /* the including file has its own function for a panel of a call */
-static void LINEAR_PANEL(vt_dtype type, int64_t tokens, const block_run *c,
-                         float (*sum)[LINEAR_TILE]);
+static void LINEAR_PANEL(vt_dtype type, int64_t tokens, const block_run *c, tile_sums *sum);
 static bool LINEAR_SIGNED(vt_dtype type, int64_t tokens); /* it wants signed quants */
+enum { UNIT_TILES = 1 };
 #else
+enum { UNIT_TILES = TILES_AT_ONCE };
 #define LINEAR_PANEL(type, tokens, c, sum) ((void)(tokens), dot_panel(type, c, sum))
 #define LINEAR_SIGNED(type, tokens) ((void)(tokens), false)
 #endif
@@ -561,6 +560,14 @@ typedef struct group_job {
     bool ahead; /* the packed tiles after the unit's are needed soon */
 } group_job;
 
+/* Tiles of a unit for several tokens: what LINEAR_PANEL takes at the same time, where that leaves
+ * every worker enough units. */
+static int tiles_of_unit(const vt_weight *w, const linear_layout *l, int workers)
+{
+    bool wide = UNIT_TILES == 2 && l->n_tiles >= 8 * (int64_t)workers;
+    return w->paired || wide ? 2 : 1;
+}
+
 static int tokens_of_panel(const linear_args *a, int64_t panel)
 {
     int64_t rest = a->x->dim[0] - panel * PANEL;
@@ -576,14 +583,14 @@ static void run_chunk(const group_job *j, int64_t first, int64_t n, tile_sums (*
     const vt_weight *w = j->a->w;
     const linear_traits tr = linear_traits_of(w->dtype);
     const bool all = n == j->l->blocks;
-    const int64_t apart = CHUNK * unpacked_bytes(tr); /* one tile's blocks from the other's */
     const uint8_t *packed = (uint8_t *)w->packed + j->u->tile * j->l->tile_bytes;
     int64_t panel_bytes = j->l->blocks * panel_block_bytes(PANEL), tokens = j->a->x->dim[0];
-    block_run c = {.blocks = n, .resume = first > 0};
+    block_run c = {.blocks = n, .resume = first > 0, .apart = CHUNK * unpacked_bytes(tr)};
     c.ahead_bytes = j->l->tile_bytes / j->l->blocks;
+    c.ahead_apart = j->l->tile_bytes;
     for (int k = 0; k < j->u->tiles; k++)
         unpack_blocks(w->dtype, LINEAR_SIGNED(w->dtype, tokens), j->l,
-                      packed + k * j->l->tile_bytes, first, n, j->unpacked + k * apart);
+                      packed + k * j->l->tile_bytes, first, n, j->unpacked + k * c.apart);
     for (int pass = tr.min ? 0 : 1; pass < 2; pass++)
         for (int p = 0; p < j->n_panels; p++) {
             int s = all ? 0 : p; /* sums that are finished at once share one place */
@@ -591,15 +598,16 @@ static void run_chunk(const group_job *j, int64_t first, int64_t n, tile_sums (*
             c.n = tokens_of_panel(j->a, j->first + p);
             if (pass == 1)
                 unit_prefetch(j->u, j->a, (j->first + p) * PANEL, c.n);
-            for (int k = 0; k < j->u->tiles; k++) {
-                c.tile = j->unpacked + k * apart;
+            for (int k = 0; k < j->u->tiles; k += c.tiles) {
+                c.tiles = pass == 1 && k + TILES_AT_ONCE <= j->u->tiles ? TILES_AT_ONCE : 1;
+                c.tile = j->unpacked + k * c.apart;
                 c.ahead = NULL;
                 if (j->ahead && p == 0) /* its place in the unit after this one */
-                    c.ahead = packed + (j->u->tiles + k) * j->l->tile_bytes + first * c.ahead_bytes;
+                    c.ahead = packed + (j->u->tiles + k) * c.ahead_apart + first * c.ahead_bytes;
                 if (pass == 0)
                     min_panel(tr.halves, &c, low[p][k]);
                 else
-                    LINEAR_PANEL(w->dtype, tokens, &c, sum[s][k]);
+                    LINEAR_PANEL(w->dtype, tokens, &c, &sum[s][k]);
             }
             if (pass == 1 && first + n == j->l->blocks)
                 unit_finish(j->u, j->a, (j->first + p) * PANEL, c.n, sum[s],
@@ -615,11 +623,12 @@ static void run_unit(const linear_args *a, const linear_layout *l, int64_t i, in
     unit u;
     unit_init(&u, a, l, i, per_unit);
     group_job j = {.a = a, .l = l, .u = &u, .unpacked = unpacked, .panels = panels};
+    const int64_t chunk = vt_ceil_div(l->blocks, vt_ceil_div(l->blocks, CHUNK)); /* all alike */
     for (j.first = first; j.first < last; j.first += GROUP) {
         j.n_panels = (int)(last - j.first < GROUP ? last - j.first : GROUP);
         j.ahead = j.first == first;
-        for (int64_t b = 0; b < l->blocks; b += CHUNK)
-            run_chunk(&j, b, l->blocks - b < CHUNK ? l->blocks - b : CHUNK, sum, low);
+        for (int64_t b = 0; b < l->blocks; b += chunk)
+            run_chunk(&j, b, l->blocks - b < chunk ? l->blocks - b : chunk, sum, low);
     }
 }
 
@@ -633,7 +642,7 @@ static void run_tokens(const linear_args *a, const linear_layout *l, const vt_la
     quantise_share(a, lane, panels, panel_bytes);
     vt_team_barrier(lane->team, lane->worker);
 
-    int per_unit = w->paired ? 2 : 1;
+    int per_unit = tiles_of_unit(w, l, lane->n_workers);
     int64_t units = vt_ceil_div(l->n_tiles, per_unit), begin, end;
     if (has_fixed_shares(tokens, lane)) {
         vt_lane_share(lane, units, 1, &begin, &end);
@@ -744,8 +753,10 @@ static void simd_describe(const void *args, const vt_target *t, const vt_size *s
     int64_t tokens = vt_size_rows(a->x, size);
     bool quantised = vt_dtype_quantised(a->w->dtype);
     bool streams = tokens == 1 && !linear_scaled(a->w);
-    int32_t per_unit = a->w->paired ? 2 : quantised || streams ? 1 : FLOAT_TILES;
+    int32_t per_unit = a->w->paired ? 2 : streams ? 1 : FLOAT_TILES;
     vt_lane lane = {.n_workers = t->limits.n_workers > 0 ? t->limits.n_workers : 1};
+    if (quantised && !streams)
+        per_unit = tiles_of_unit(a->w, &l, lane.n_workers);
     int64_t units = vt_ceil_div(l.n_tiles, per_unit), chunk = units_per_ticket(units, &lane);
     int64_t items = vt_ceil_div(units, chunk);
     if ((streams || quantised) && has_fixed_shares(tokens, &lane))

@@ -4,8 +4,8 @@
  *                                       fn(arg, 0)         ... and count themselves done
  *                                       wait until done == n - 1
  *
- * Every wait is on a vt_word (base/word.h), which spins and then sleeps. While all workers spin, a
- * barrier costs one atomic add and one store (about 0.2 us for 2 workers).
+ * Every wait is on a vt_word (base/word.h), which spins, yields and then sleeps. While all workers
+ * spin, a barrier costs one atomic add and one store (about 0.2 us for 2 workers).
  *
  * The barrier is a counter and a phase word; the last worker to arrive resets the counter and
  * increments the phase. Pinning: worker i of 1..n-1 gets the i-th CPU from the end of the process's

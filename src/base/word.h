@@ -1,5 +1,5 @@
-/* A 32-bit word that threads wait on: they spin for at most 20 us (VITRINE_SPIN_US), then sleep on
- * it with a futex.
+/* A 32-bit word that threads wait on: they spin for at most 20 us (VITRINE_SPIN_US), then yield to
+ * other threads for 25 times as long, then sleep on it with a futex.
  *
  * A waiter announces itself in `sleepers` before it sleeps, so a writer that sees 0 there skips the
  * system call. */

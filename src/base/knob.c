@@ -69,9 +69,10 @@ const vt_knob_row vt_knobs[VT_N_KNOBS] = {
                          .most = 1000000,
                          .preset = 20,
                          .expected = "a number of microseconds from 0 to 1000000",
-                         .help = "a thread that waits for others on a CPU spins for this time, lets "
-                                 "other threads run for 25 times as long, and then sleeps; less "
-                                 "where other programs want the CPUs"},
+                         .help =
+                             "a thread that waits for others on a CPU spins for this time, lets "
+                             "other threads run for 25 times as long, and then sleeps; less "
+                             "where other programs want the CPUs"},
 };
 
 const char *vt_knob_text(const vt_knob_row *k)

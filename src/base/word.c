@@ -51,8 +51,7 @@ static void word_sleep(vt_word *w, unsigned old, bool looks)
  * other threads of this CPU run in between. Returns false if it is time to sleep. */
 static bool wait_awake(const vt_word *w, unsigned value, bool reach)
 {
-    const int64_t begin = vt_now_ns(),
-                  spin = atomic_load_explicit(&spin_ns, memory_order_relaxed);
+    const int64_t begin = vt_now_ns(), spin = atomic_load_explicit(&spin_ns, memory_order_relaxed);
     for (int64_t now = begin; now - begin <= (1 + YIELDS) * spin; now = vt_now_ns()) {
         const bool yields = now - begin > spin;
         for (int i = 0; i < (yields ? 1 : SPINS_PER_CLOCK); i++) {

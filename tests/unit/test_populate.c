@@ -25,7 +25,7 @@ static void make_cache(vt_kv_cache *c)
         fail_msg("%s", err.message);
 }
 
-/* How many of the system's pages are there from `at` on, without a gap. */
+/* Returns the bytes that the system has provided from `at` on, without a gap. */
 static size_t present(void *at, size_t bytes)
 {
     size_t page = (size_t)sysconf(_SC_PAGESIZE), n = 0;

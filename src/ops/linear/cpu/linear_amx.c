@@ -77,7 +77,7 @@ INLINE void add_sums(int T, sums sum, const uint8_t *w, const float *s, vf *acc)
         if (b + 1 < blocks) {                                      \
             AMX_PRODUCT(c2, a2, b2);                               \
         }                                                          \
-        prefetch_ahead(&ahead, 1, b);                                 \
+        prefetch_ahead(&ahead, 1, b);                              \
         if (b > 0)                                                 \
             add_sums(T, sum[(b - 1) & 1], w - UNPACKED_BLOCK,      \
                      (const float *)(q - step + 32 * PANEL), acc); \

@@ -549,9 +549,9 @@ INLINE void dot_sets(linear_traits tr, const block_run *c, tile_sums *sum)
         dot_tokens(tr, c, t, 1, sum);
 }
 
-/* sum[tile][t][row] of the products. Once they are unpacked, types differ only by the arithmetic after
- * the int32 sum and, for AVX2, by the number of products that fit in int16: a type with fewer bits
- * may be computed as one with more of them. */
+/* sum[tile][t][row] of the products. Once they are unpacked, types differ only by the arithmetic
+ * after the int32 sum and, for AVX2, by the number of products that fit in int16: a type with fewer
+ * bits may be computed as one with more of them. */
 NOINLINE void dot_panel(vt_dtype type, const block_run *c, tile_sums *sum)
 {
     const linear_traits t = linear_traits_of(type);

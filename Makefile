@@ -16,7 +16,7 @@
 #   make dist       build/dist: the files of a release (source, program, wheel; packages after `make deb`) and their SHA-256
 #   make install DESTDIR= PREFIX=/usr/local    and make uninstall with the same two
 #
-# Sources are found, not listed. A file named *_avx2.c, *_avx512.c, *_amx.c or *_neon.c is compiled for that
+# Sources are found, not listed. A file named *_avx2.c, *_avxvnni.c, *_avx512.c, *_amx.c or *_neon.c is compiled for that
 # instruction set alone and only called behind run-time dispatch. *.cu files are embedded as text.
 
 MAKEFLAGS += --no-builtin-rules
@@ -64,12 +64,13 @@ SYS_LIBS := -lm -ldl -lpthread
 
 ARCH := $(firstword $(subst -, ,$(shell $(CC) -dumpmachine)))
 ISA_avx2 := -mavx2 -mfma -mf16c -mbmi2
+ISA_avxvnni := $(ISA_avx2) -mavxvnni
 ISA_avx512 := $(ISA_avx2) -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512vnni -mprefer-vector-width=512
 ISA_amx := $(ISA_avx512) -mavx512bf16 -mamx-tile -mamx-int8 -mamx-bf16
 ISA_neon := -march=armv8.2-a+dotprod
 
 # Of files for one instruction set, those of this architecture.
-NOT_HERE := $(if $(filter x86_64,$(ARCH)),,%_avx2.c %_avx512.c %_amx.c) $(if $(filter aarch64,$(ARCH)),,%_neon.c)
+NOT_HERE := $(if $(filter x86_64,$(ARCH)),,%_avx2.c %_avxvnni.c %_avx512.c %_amx.c) $(if $(filter aarch64,$(ARCH)),,%_neon.c)
 SRC := $(filter-out $(NOT_HERE),$(sort $(shell find src -name '*.c' -not -name '.*')))
 LIB_SRC := $(filter-out src/cli/% src/server/% src/load/% src/lab/%,$(SRC))
 CLI_SRC := $(filter src/cli/%,$(SRC))
@@ -84,7 +85,7 @@ SERVER_OBJ := $(call obj,$(SERVER_SRC))
 # roofs as the release build has them: sanitized, they take long to compile and are seven times as slow, and most tests run a
 # model. Without QUICK, the unit programs, which try kernels over odd shapes, link the instrumented ones.
 PLAIN_SRC := $(if $(filter asan,$(CONFIG)),$(filter-out %/roofs_table.c,$(filter src/ops/linear/% src/ops/attention/attention.c src/device/roofs/%,$(SRC)) \
-  $(filter %_avx2.c %_avx512.c %_amx.c %_neon.c,$(filter src/ops/%,$(SRC)))))
+  $(filter %_avx2.c %_avxvnni.c %_avx512.c %_amx.c %_neon.c,$(filter src/ops/%,$(SRC)))))
 PLAIN_B := $(if $(filter asan,$(CONFIG)),build/release,$(B))
 PLAIN := $(patsubst %.c,$(PLAIN_B)/%.o,$(sort $(PLAIN_SRC)))
 PLAIN_LIB := $(B)/libvitrine_$(if $(PLAIN),plain,internal).a
@@ -137,7 +138,7 @@ endif
 ifneq ($(filter asan tsan,$(CONFIG)),)
 effort = $(if $(filter-out $(BUSY),$(filter-out src/base/% src/kv/% src/exec/% src/text/% src/grammar/% src/ops/% tests/unit/common/%,$1)),-O0)
 endif
-isa = $(if $(filter %_avx2.c,$1),$(ISA_avx2))$(if $(filter %_avx512.c,$1),$(ISA_avx512))$(if $(filter %_amx.c,$1),$(ISA_amx))$(if $(filter %linear_neon.c,$1),$(ISA_neon))
+isa = $(if $(filter %_avx2.c,$1),$(ISA_avx2))$(if $(filter %_avxvnni.c,$1),$(ISA_avxvnni))$(if $(filter %_avx512.c,$1),$(ISA_avx512))$(if $(filter %_amx.c,$1),$(ISA_amx))$(if $(filter %linear_neon.c,$1),$(ISA_neon))
 $(B)/%.o: %.c Makefile | $(B)/gen/version.h
 	@mkdir -p $(@D)
 	@echo "  cc     $<"

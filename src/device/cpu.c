@@ -59,6 +59,13 @@ static vt_isa detect_isa(void)
     bool amx = (d7 & AMX_BF16) && (d7 & AMX_TILE) && (d7 & AMX_INT8) && xcr0_has(0x60000);
     return amx && amx_permitted() ? VT_ISA_AMX : VT_ISA_AVX512;
 }
+
+static bool detect_avx_vnni(void)
+{
+    enum { AVX_VNNI = 1 << 4 };
+    unsigned a, b, c, d;
+    return detect_isa() >= VT_ISA_AVX2 && __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a & AVX_VNNI);
+}
 #elif defined(__aarch64__)
 static vt_isa detect_isa(void) { return VT_ISA_NEON; }
 #else
@@ -251,7 +258,9 @@ static void cpu_detect(void)
         g_cpu.n_nodes = 1;
     g_cpu.memory_bytes = (int64_t)sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE);
     g_cpu.uneven = detect_uneven();
-#if defined(__aarch64__)
+#if defined(__x86_64__)
+    g_cpu.avx_vnni = detect_avx_vnni();
+#elif defined(__aarch64__)
     g_cpu.dotprod = (getauxval(AT_HWCAP) & HWCAP_ASIMDDP) != 0;
 #endif
     g_cpu.best = detect_isa();

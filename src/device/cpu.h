@@ -26,6 +26,7 @@ typedef struct vt_cpu {
     int32_t n_nodes;                       /* NUMA nodes */
     int32_t n_l3;                          /* third-level caches of those CPUs; 1: not known */
     bool dotprod;                          /* arm64: sdot, of ARMv8.2 */
+    bool avx_vnni;                         /* x86-64: vpdpbusd of 256 bits, without AVX-512 */
     bool uneven;                           /* some cores are faster than others by design */
     int64_t l1d_bytes, l2_bytes, l3_bytes; /* size of one cache of each level */
     int64_t memory_bytes;

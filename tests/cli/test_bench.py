@@ -221,7 +221,7 @@ def test_explain_of_a_big_model_reads_no_weights():
 
 
 def test_explain_of_a_named_gpu_has_that_gpus_rows():
-    on_cpu = {"portable", "avx2", "avx512", "avx512vnni", "amx", "neon"}
+    on_cpu = {"portable", "avx2", "avxvnni", "avx512", "avx512vnni", "amx", "neon"}
     big = ["explain", "-m", "dummy:qwen3-8b", "--prompt", "512"]
     level = {"h200": 90, "h100": 90, "a100-80gb-sxm": 80, "A100-80GB-PCIE": 80}
     for name in level:

@@ -95,7 +95,7 @@ def test_auto_takes_the_gpu_and_says_so():
     told = ok("score", *auto, *SMALL, "--tokens", "1,2,3", "--json", env=GPU).json
     same(told, ok("score", *TINY, "--device", "cuda", *SMALL, "--tokens", "1,2,3", "--json", env=GPU).json)
     calls = ok("explain", *auto, "--json", env=GPU).json["calls"]
-    on_cpu = {"portable", "avx2", "avx512", "avx512vnni", "amx", "neon"}
+    on_cpu = {"portable", "avx2", "avxvnni", "avx512", "avx512vnni", "amx", "neon"}
     assert calls and not any(c["impl"] in on_cpu for c in calls), [c["impl"] for c in calls]
 
 

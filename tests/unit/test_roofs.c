@@ -323,6 +323,28 @@ static void test_roofs_cache_when_written_then_no_link_is_followed(void **state)
     assert_int_equal(system(clean), 0);
 }
 
+/* A program that has better instructions measures again. */
+static void test_roofs_cache_when_a_figure_was_measured_otherwise_then_it_is_not_read(void **state)
+{
+    (void)state;
+    char dir[] = "/tmp/vitrine-roofs-XXXXXX", clean[300];
+    vt_roofs r = {.name = "this", .level = "avx2", .fp32_how = "fma", .int8_how = "maddubs"};
+    vt_roofs same = r, other = r;
+    other.int8_how = "vnni";
+    assert_non_null(mkdtemp(dir));
+    setenv("VITRINE_CACHE", dir, 1);
+    vt_roof_set(&r, VT_ROOF_FP32, 2e9, VT_ROOF_MEASURED, 1);
+    vt_roof_set(&r, VT_ROOF_INT8, 3e9, VT_ROOF_MEASURED, 1);
+    roofs_cache_write("k", &r);
+    roofs_cache_read("k", &same, 0);
+    roofs_cache_read("k", &other, 0);
+    assert_true(same.fp32_per_s == 2e9 && same.int8_per_s == 3e9);
+    assert_true(other.fp32_per_s == 2e9 && other.int8_per_s == 0);
+    setenv("VITRINE_CACHE", folder, 1);
+    snprintf(clean, sizeof clean, "rm -r %s", dir);
+    assert_int_equal(system(clean), 0);
+}
+
 /* Figures of one working set stay when another one is measured. A file of another version may mean
  * other things by its names, and is not read. */
 static void test_roofs_cache_keeps_other_working_sets_and_reads_its_own_version_only(void **state)
@@ -574,6 +596,7 @@ int main(void)
         cmocka_unit_test(test_roofs_memory_now_replaces_a_lower_figure_only),
         cmocka_unit_test(test_roofs_again_when_the_file_is_better_then_it_stays),
         cmocka_unit_test(test_roofs_cache_when_written_then_no_link_is_followed),
+        cmocka_unit_test(test_roofs_cache_when_a_figure_was_measured_otherwise_then_it_is_not_read),
         cmocka_unit_test(test_roofs_cache_keeps_other_working_sets_and_reads_its_own_version_only),
         cmocka_unit_test(test_roofs_get_when_new_working_set_then_rest_kept),
         cmocka_unit_test(test_roofs_get_when_file_broken_then_measured_again),

@@ -100,6 +100,10 @@ static roofs_kernels kernels_of(vt_isa level)
 #if defined(__x86_64__)
     if (level == VT_ISA_AVX2)
         k = roofs_avx2;
+    if (level == VT_ISA_AVX2 && vt_cpu_get()->avx_vnni) {
+        k.int8 = roofs_avxvnni.int8;
+        k.int8_how = roofs_avxvnni.int8_how;
+    }
     if (level == VT_ISA_AVX512 || level == VT_ISA_AMX)
         k = roofs_avx512;
     if (level == VT_ISA_AMX) {

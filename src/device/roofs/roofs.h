@@ -161,6 +161,6 @@ typedef struct roofs_kernels {
     const char *fp32_how, *bf16_how, *int8_how;
 } roofs_kernels;
 
-extern const roofs_kernels roofs_avx2, roofs_avx512, roofs_amx;
+extern const roofs_kernels roofs_avx2, roofs_avxvnni, roofs_avx512, roofs_amx;
 
 #endif

@@ -143,6 +143,14 @@ static bool is_over(vt_roof_mark mark)
     return mark.tag == VT_ROOF_DISTURBED && !roofs_moment_ago(mark.when);
 }
 
+/* Returns true if the figure was measured by other instructions than r names for it. */
+static bool measured_otherwise(const json_t *figures, const vt_roofs *r, vt_roof_kind kind)
+{
+    const json_t *o = json_object_get(figures, vt_roof_rows[kind].key);
+    const char *was = json_string_value(json_object_get(o, "how")), *is = vt_roof_how(r, kind);
+    return was && is && strcmp(was, is) != 0;
+}
+
 void roofs_cache_read(const char *key, vt_roofs *r, int64_t working_set)
 {
     char set[32];
@@ -159,7 +167,8 @@ void roofs_cache_read(const char *key, vt_roofs *r, int64_t working_set)
             read_figure(json_object_get(near, set), false, &value, &bytes, &mark))
             vt_roof_set(r, VT_ROOF_WEIGHTS, value, mark.tag, mark.when);
         for (int i = 0; i < VT_ROOFS; i++)
-            if (is_over(r->mark[i]))
+            if (is_over(r->mark[i]) ||
+                measured_otherwise(json_object_get(j, "figures"), r, (vt_roof_kind)i))
                 vt_roof_set(r, (vt_roof_kind)i, 0, VT_ROOF_ABSENT, 0);
     }
     r->near_bytes = working_set;

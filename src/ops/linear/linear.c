@@ -459,6 +459,7 @@ static const vt_impl *const linear_impls[] = {
 #ifdef __x86_64__
     &linear_amx,
     &linear_avx512,
+    &linear_avxvnni,
     &linear_avx2,
 #elif defined(__aarch64__)
     &linear_neon,

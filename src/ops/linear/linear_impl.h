@@ -34,7 +34,7 @@ static inline void linear_cut_shape(const linear_args *a, const vt_size *size, v
                  vt_dtype_get(a->w->dtype)->name);
 }
 
-extern const vt_impl linear_portable, linear_avx2, linear_avx512, linear_amx;
+extern const vt_impl linear_portable, linear_avx2, linear_avxvnni, linear_avx512, linear_amx;
 extern const vt_impl linear_neon; /* arm64 */
 
 #endif

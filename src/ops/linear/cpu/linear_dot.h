@@ -167,6 +167,13 @@ INLINE void unpack(vt_dtype type, bool is_signed, const linear_layout *l, const 
 
 /* ---- the exact part: sums of int8 products ---- */
 
+/* 1: quants of 8 bits are multiplied as unsigned ones, as all others are. */
+#if defined(VNNI)
+enum { UNSIGNED = 1 };
+#else
+enum { UNSIGNED = 0 };
+#endif
+
 /* sum[t] += products of n groups of 4 columns from g0 on with the bytes of T tokens (constants),
  * which lie 32 apart from x. */
 #if defined(__aarch64__)
@@ -185,7 +192,7 @@ INLINE void dot(linear_traits tr, const weight_block *w, int g0, int n, const ui
                                vreinterpretq_s8_s32(vi_set(load_i32(x + 32 * t + 4 * g))));
     }
 }
-#elif defined(__AVX512F__)
+#elif defined(VNNI)
 INLINE void dot(linear_traits tr, const weight_block *w, int g0, int n, const uint8_t *x, int T,
                 vi *sum)
 {
@@ -194,7 +201,7 @@ INLINE void dot(linear_traits tr, const weight_block *w, int g0, int n, const ui
     for (int g = g0; g < g0 + n; g++) {
         UNROLL
         for (int t = 0; t < T; t++)
-            sum[t] = _mm512_dpbusd_epi32(sum[t], w->q[g], vi_set(load_i32(x + 32 * t + 4 * g)));
+            sum[t] = vi_dot(sum[t], w->q[g], vi_set(load_i32(x + 32 * t + 4 * g)));
     }
 }
 #else
@@ -233,7 +240,7 @@ INLINE void dot_begin(linear_traits tr, const float *c, int T, vi *sum)
 {
     UNROLL
     for (int t = 0; t < T; t++)
-        sum[t] = tr.min || (VF != 16 && tr.bits == 8) ? vi_set(0) : vi_set(load_i32(c + t));
+        sum[t] = tr.min || (!UNSIGNED && tr.bits == 8) ? vi_set(0) : vi_set(load_i32(c + t));
 }
 
 /* ---- activations ---- */
@@ -310,7 +317,7 @@ static void quantise(vt_dtype type, const float *x, int64_t cols, int panel, int
 /* The number of tokens whose int32 sums are computed at the same time. They are independent of each
  * other. AVX-512 has enough registers for this: 84 cycles per tile, block and 16 tokens, and 92 one
  * by one. With the 16 registers of AVX2 one by one is faster: 195 cycles instead of 231. */
-enum { TOGETHER = VF == 8 ? 1 : 8 };
+enum { TOGETHER = VF == 16 || VF == 4 ? 8 : UNSIGNED ? 4 : 1 };
 
 /* acc[t] += a block's products for T tokens (a constant <= 8) of a panel of P; q, s: quants and
  * scales of the first of them. */
@@ -467,12 +474,19 @@ INLINE void dot_tile(linear_traits tr, const block_run *c, int t0, int T, tile_s
     }
 }
 
-#if defined(__AVX512F__)
-/* acc[r][t] += the products of groups g0 .. g0 + n - 1 (constants) of a block for two tiles and T
- * tokens. w: where the tiles' blocks begin; scale_at: where their scales are; s, c: the tokens'
- * scales and corrections. A group of a token is loaded once for both tiles: with one tile every
- * product has a load of its own, and loads take as long as products do. */
-INLINE void add_groups(linear_traits tr, const uint8_t *const *w, int g0, int n, int scale_at,
+#if defined(VNNI)
+/* Two vectors of weight rows that are multiplied by the same tokens: of two tiles, or the halves of
+ * one. */
+typedef struct row_pair {
+    const uint8_t *w[2]; /* where their quants of a block begin */
+    float *sum[2];       /* of token t from 16 t on */
+} row_pair;
+
+/* acc[r][t] += the products of groups g0 .. g0 + n - 1 (constants) of a block for T tokens.
+ * scale_at: where the scales of these rows are, from their quants on; s, c: the tokens' scales and
+ * corrections. A group of a token is loaded once for both vectors: with one vector every product
+ * has a load of its own, and loads take as long as products do. */
+INLINE void add_groups(linear_traits tr, const row_pair *rows, int g0, int n, int scale_at,
                        const uint8_t *q, const float *s, const float *c, int T, vf (*acc)[8])
 {
     vi sum[2][8];
@@ -480,53 +494,56 @@ INLINE void add_groups(linear_traits tr, const uint8_t *const *w, int g0, int n,
     dot_begin(tr, c, T, sum[1]);
     UNROLL
     for (int g = g0; g < g0 + n; g++) {
-        const vi first = vi_load(w[0] + 64 * g), second = vi_load(w[1] + 64 * g);
+        const vi first = vi_load(rows->w[0] + 64 * g), second = vi_load(rows->w[1] + 64 * g);
         UNROLL
         for (int t = 0; t < T; t++) {
             vi x = vi_set(load_i32(q + 32 * t + 4 * g));
             __asm__("" : "+v"(x)); /* a register: as an operand in memory it is loaded twice */
-            sum[0][t] = _mm512_dpbusd_epi32(sum[0][t], first, x);
-            sum[1][t] = _mm512_dpbusd_epi32(sum[1][t], second, x);
+            sum[0][t] = vi_dot(sum[0][t], first, x);
+            sum[1][t] = vi_dot(sum[1][t], second, x);
         }
     }
     UNROLL
     for (int r = 0; r < 2; r++) {
-        const vf d = vf_load(w[r] + scale_at);
+        const vf d = vf_load(rows->w[r] + scale_at);
         UNROLL
         for (int t = 0; t < T; t++)
             acc[r][t] = vf_fma(vf_of_int(sum[r][t]), vf_mul(d, vf_set1(s[t])), acc[r][t]);
     }
 }
 
-/* sum[tile][t][row] for T tokens (a constant <= 8) from t0 on and two tiles. */
-INLINE void dot_two(linear_traits tr, const block_run *c, int t0, int T, tile_sums *sum)
+/* The sums of T tokens (a constant <= 8) from t0 on. */
+INLINE void dot_pair(linear_traits tr, const block_run *c, int t0, int T, row_pair rows)
 {
-    const uint8_t *w[2] = {c->tile, c->tile + c->apart}, *q = c->panel;
+    const uint8_t *q = c->panel;
     vf acc[2][8];
     UNROLL
     for (int i = 0; i < 2 * T; i++)
-        acc[i / T][i % T] = c->resume ? vf_load(sum[i / T][t0 + i % T]) : vf_zero();
+        acc[i / T][i % T] = c->resume ? vf_load(rows.sum[i / T] + 16 * (i % T)) : vf_zero();
     for (int64_t b = 0; b < c->blocks; b++, q += panel_block_bytes(PANEL)) {
         const float *s = (const float *)(q + 32 * PANEL) + t0;
         if (t0 == 0)
-            prefetch_ahead(c, 2, b);
-        add_groups(tr, w, 0, tr.halves ? 4 : 8, 512, q + 32 * t0, s, s + PANEL, T, acc);
+            prefetch_ahead(c, c->tiles, b);
+        add_groups(tr, &rows, 0, tr.halves ? 4 : 8, 512, q + 32 * t0, s, s + PANEL, T, acc);
         if (tr.halves)
-            add_groups(tr, w, 4, 4, 576, q + 32 * t0, s, s + 2 * PANEL, T, acc);
-        w[0] += unpacked_bytes(tr);
-        w[1] += unpacked_bytes(tr);
+            add_groups(tr, &rows, 4, 4, 576, q + 32 * t0, s, s + 2 * PANEL, T, acc);
+        rows.w[0] += unpacked_bytes(tr);
+        rows.w[1] += unpacked_bytes(tr);
     }
     UNROLL
     for (int i = 0; i < 2 * T; i++)
-        vf_store(sum[i / T][t0 + i % T], acc[i / T][i % T]);
+        vf_store(rows.sum[i / T] + 16 * (i % T), acc[i / T][i % T]);
 }
 #endif
 
 INLINE void dot_tokens(linear_traits tr, const block_run *c, int t0, int T, tile_sums *sum)
 {
-#if defined(__AVX512F__)
-    if (c->tiles == 2) {
-        dot_two(tr, c, t0, T, sum);
+#if defined(VNNI)
+    if (VF == 8 || c->tiles == 2) {
+        const int64_t apart = VF == 8 ? 4 * VF : c->apart;
+        dot_pair(tr, c, t0, T,
+                 (row_pair){{c->tile, c->tile + apart},
+                            {sum[0][t0], VF == 8 ? sum[0][t0] + VF : sum[1][t0]}});
         return;
     }
 #endif
@@ -555,7 +572,7 @@ INLINE void dot_sets(linear_traits tr, const block_run *c, tile_sums *sum)
 NOINLINE void dot_panel(vt_dtype type, const block_run *c, tile_sums *sum)
 {
     const linear_traits t = linear_traits_of(type);
-    const bool any = VF == 16; /* AVX-512 does not ask how many bits there are */
+    const bool any = UNSIGNED; /* vpdpbusd does not ask how many bits there are */
     assert(t.bits == 8 || (t.bits > 0 && t.bits <= (t.halves ? 6 : 5)));
     if (t.halves && t.min)
         dot_sets((linear_traits){.bits = 2, .halves = true, .min = true}, c, sum);

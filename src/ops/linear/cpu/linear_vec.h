@@ -112,6 +112,15 @@ INLINE int32_t vi_sum_all(vi a)
 
 enum { HALVES = LINEAR_TILE / VF };
 
+/* Each lane of sum plus four products of unsigned bytes of q and signed ones of x. */
+#if defined(__AVX512F__)
+#define VNNI
+INLINE vi vi_dot(vi sum, vi q, vi x) { return _mm512_dpbusd_epi32(sum, q, x); }
+#elif defined(__AVXVNNI__)
+#define VNNI
+INLINE vi vi_dot(vi sum, vi q, vi x) { return _mm256_dpbusd_avx_epi32(sum, q, x); }
+#endif
+
 INLINE float load_f32(const void *p)
 {
     float f;

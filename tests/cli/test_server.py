@@ -366,14 +366,19 @@ def test_generate_stream_that_is_read_late_is_whole():
     c.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
     c.connect(("127.0.0.1", server().port))
     c.sendall(b"POST /generate HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
-    want = server().good("/generate", {"text": "abc", "sampling_params": params}).json  # takes as long; then that one has ended too
+    want = []
+    other = threading.Thread(target=lambda: want.append(server().good("/generate", {"text": "abc", "sampling_params": params}).json))
+    other.start()  # takes as long; then that one has ended too
     data = b""
+    while other.is_alive():  # a client that reads nothing at all for 30 s is dropped
+        data += c.recv(1 << 16)
+        other.join(0.25)
     while piece := c.recv(1 << 20):
         data += piece
     c.close()
     assert data.endswith(b"data: [DONE]\n\n\r\n0\r\n\r\n"), data[-200:]
     same(data.count(b'"finish_reason":{'), 1, "last pieces")
-    assert json.dumps(want["output_ids"], separators=(",", ":")).encode() in data.replace(b" ", b""), "the last piece has all"
+    assert json.dumps(want[0]["output_ids"], separators=(",", ":")).encode() in data.replace(b" ", b""), "the last piece has all"
 
 
 def test_generate_refuses_by_name():

@@ -176,6 +176,7 @@ def test_an_answer_that_was_aborted_is_not_told_as_whole():
             same(s.post("/abort_request", {"abort_all": True}).json, {"aborted": 1})
             t.join()
             assert b"the request was aborted" in got[0].body and (got[0].status == 499 or stream), got[0].body[-300:]
+            wait_until(lambda: s.get("/get_load").json[0]["num_reqs"] == 0, "the request is gone")
     s.stop()
 
 

@@ -293,8 +293,8 @@ typedef struct vt_impl {
     /* Shared bytes, and tickets, that any step within the target's limits can need. */
     size_t (*workspace)(const void *args, const vt_target *t);
     int64_t (*tickets)(const void *args, const vt_target *t);
-    /* Traffic beyond the compulsory; batch as in vt_op.cost. */
-    vt_cost (*extra)(const void *args, const vt_batch *batch);
+    /* Traffic beyond the compulsory, on a target; batch as in vt_op.cost. */
+    vt_cost (*extra)(const void *args, const vt_target *t, const vt_batch *batch);
     /* CUDA: a library that computes for it, by its name in vt_probe_libraries ("cublasLt"). NULL:
      * the row has kernels of our own, which NVRTC compiles. */
     const char *library;

@@ -143,12 +143,13 @@ void shared_groups_find(const vt_batch *b, const shared_rule *rule, shared_group
     }
 }
 
+const shared_rule shared_rule_any = {.least_tokens = 1, .least_saved = 1, .tile = INT32_MAX};
+
 void shared_kv_find(const vt_batch *b, int32_t *tokens)
 {
-    const shared_rule any = {.least_tokens = 1, .least_saved = 1, .tile = INT32_MAX};
     shared_groups groups;
     memset(tokens, 0, (size_t)b->n_decode * sizeof *tokens);
-    shared_groups_find(b, &any, &groups);
+    shared_groups_find(b, &shared_rule_any, &groups);
     for (int32_t i = 0; i < groups.n; i++) {
         const shared_group *g = &groups.group[i];
         int32_t least = groups.seq[g->first];

@@ -33,6 +33,9 @@ typedef struct shared_rule {
     int32_t tile;         /* members that share one reading of the pages */
 } shared_rule;
 
+/* Of any length and saving, and with all members of a group reading the pages at once. */
+extern const shared_rule shared_rule_any;
+
 /* Finds the groups among the decodes of a batch with host arrays. */
 void shared_groups_find(const vt_batch *b, const shared_rule *rule, shared_groups *out);
 

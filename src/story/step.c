@@ -181,7 +181,7 @@ bool story_step_cost(const story_step *p, int32_t call, vt_cost *compulsory, vt_
     for (const vt_program *rank = p->program; rank; rank = rank->next_rank) {
         const void *args = rank->call[call].args;
         vt_cost cost = vt_impl_cost(c->op, impl, args, &p->batch),
-                more = impl->extra ? impl->extra(args, &p->batch) : (vt_cost){0};
+                more = impl->extra ? impl->extra(args, &rank->target, &p->batch) : (vt_cost){0};
         vt_cost_add(compulsory, &cost);
         vt_cost_add(extra, &more);
     }

@@ -413,7 +413,7 @@ static void test_linear_extra_counts_padding_and_the_copy_of_the_activations(voi
     for (int at = 0; (impl = next_impl(&at, &a)) != NULL;) {
         if (!impl->extra)
             continue;
-        vt_cost c = impl->extra(&a, NULL);
+        vt_cost c = impl->extra(&a, NULL, NULL);
         assert_int_equal(c.read.weights, 8 * 576 / 32 * 20); /* 40 rows are 3 tiles of 16 */
         assert_int_equal(c.read.activations, 32 * 576 / 32 * 44);
         assert_int_equal(c.write.activations, c.read.activations);

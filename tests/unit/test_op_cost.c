@@ -465,8 +465,11 @@ static void test_attention_cost_of_shared_pages(void **state)
     const int32_t row = 3 * 64 * 2 * 2;
     assert_int_equal(attention_decode_op.cost(&a, NULL).read.kv, (210 - 64) * row);
     assert_int_equal(attention_decode_op.cost(&a, NULL).flops.fp32, 4 * 210 * 576);
-    vt_cost extra = attention_decode_op.impls[0]->extra(&a, NULL); /* the CPU reads them again */
-    assert_int_equal(extra.read.kv, 64 * row);
+    /* two workers compute the first two together; among 16 all are apart, and read them again */
+    vt_target t = {.limits.n_workers = 2};
+    assert_int_equal(attention_decode_op.impls[0]->extra(&a, &t, NULL).read.kv, 0);
+    t.limits.n_workers = 16;
+    assert_int_equal(attention_decode_op.impls[0]->extra(&a, &t, NULL).read.kv, 64 * row);
     a.window = 50; /* they see 50 .. 99, 20 .. 69 and all 40: of the shared 64, 14 and 44 */
     assert_int_equal(attention_decode_op.cost(&a, NULL).read.kv, (50 + 50 + 40 - 14) * row);
     int32_t shared_kv[3];

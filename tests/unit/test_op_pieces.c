@@ -12,7 +12,7 @@
 
 #include "common/op_run.h"
 #include "ops/access.h"
-#include "ops/attention/attention.h"
+#include "ops/attention/attention_impls.h"
 #include "ops/cases.h"
 #include "ops/rmsnorm/rmsnorm.h"
 #include "ops/rope/rope.h"
@@ -112,6 +112,63 @@ static void test_attention_chunks_and_decodes_give_the_same_bits(void **state)
         for (size_t c = 0; op_may_run(*impl) && c < sizeof cases / sizeof *cases; c++)
             for (size_t k = 0; k < sizeof chunks / sizeof *chunks; k++)
                 check_chunks(*impl, &cases[c], chunks[k], *state, 1 + (int32_t)k);
+}
+
+/* Computes every decode of a case alone, where it shares pages with no other. */
+static void check_alone(const vt_impl *impl, const vt_case *c, const op_teams *teams,
+                        int32_t workers)
+{
+    op_args whole;
+    op_args_make(&whole, &attention_decode_op, c);
+    const attention_args *w = whole.args;
+    const vt_batch *b = w->batch;
+    int64_t width = w->o->dim[1], saved;
+    assert_true(attention_plan_tiles(w, b, workers, &saved) > 0);
+    op_run(&attention_decode_op, impl, &whole, teams, workers);
+    for (int32_t s = 0; s < b->n_decode; s++) {
+        int32_t from = b->q_start[s], n = b->q_start[s + 1] - from;
+        piece p;
+        piece_init(&p, b, s, from, n, true);
+        attention_args args = *w;
+        vt_tensor q = *w->q, o = *case_tensor_2d(&whole.arena, VT_F32, n, width);
+        q.data = row_f32(w->q, from);
+        q.dim[0] = n;
+        args.batch = &p.batch;
+        args.q = &q;
+        args.o = &o;
+        op_args alone = {.args = &args};
+        op_run(&attention_decode_op, impl, &alone, teams, 1);
+        if (memcmp(o.data, row_f32(w->o, from), (size_t)(n * width) * sizeof(float)) != 0)
+            fail_msg("%s, %s, %d workers: decode %d differs alone", impl->name, c->name, workers,
+                     s);
+    }
+    op_args_release(&whole);
+}
+
+/* The parts that are shared end within a chunk, at its end, and behind it; tiles have few and many
+ * rows; in one family and in several. */
+static void test_attention_decodes_that_share_pages_have_the_bits_of_each_alone(void **state)
+{
+    static const vt_case cases[] = {
+        {.name = "9/3 d=64", .p = {64, 1, 330, 9, 3, 64, VT_F16, 16, 0, 1, 20, 1}},
+        {.name = "9/3 d=64 fp8", .p = {40, 1, 530, 9, 3, 64, VT_FP8_E4M3, 16, 0, 2, 33, 1}},
+        {.name = "32/8 d=128", .p = {9, 1, 257, 32, 8, 128, VT_F16, 16, 0, 1, 16, 3}},
+        {.name = "16/8 d=128 bf16", .p = {12, 1, 300, 16, 8, 128, VT_BF16, 64, 0, 3, 4, 5}},
+        {.name = "4/4 d=40 f32 page=7", .p = {30, 1, 100, 4, 4, 40, VT_F32, 7, 0, 5, 14, 2}},
+        {.name = "8/2 d=64 two to eight tokens, fp8",
+         .p = {16, 2, 200, 8, 2, 64, VT_FP8_E4M3, 16, 0, 1, 10, 1, 0}},
+        {.name = "12/4 d=112 sinks, cap",
+         .p = {10, 2, 150, 12, 4, 112, VT_F16, 16, 0, 1, 8, 1, 0, 0, 1, 0, 0, 5}},
+        {.name = "40/20 d=64 window=900", .p = {8, 1, 700, 40, 20, 64, VT_F16, 16, 900, 1, 40, 4}},
+        {.name = "16/8 d=192 v=128",
+         .p = {12, 1, 180, 16, 8, 192, VT_F16, 16, 0, 1, 9, 1, 0, 0, 0, 0, 128}},
+        {.name = "16/8 d=50 v=37",
+         .p = {12, 1, 180, 16, 8, 50, VT_F32, 16, 0, 1, 9, 1, 0, 0, 0, 0, 37}},
+    };
+    for (const vt_impl *const *impl = attention_decode_op.impls; *impl; impl++)
+        for (size_t c = 0; op_may_run(*impl) && c < sizeof cases / sizeof *cases; c++)
+            for (int32_t workers = 1; workers <= 4; workers++)
+                check_alone(*impl, &cases[c], *state, workers);
 }
 
 /* Puts the NaN of e4m3 into one element of the KV head that a case's only sequence has, and returns
@@ -240,6 +297,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_attention_chunks_and_decodes_give_the_same_bits),
+        cmocka_unit_test(test_attention_decodes_that_share_pages_have_the_bits_of_each_alone),
         cmocka_unit_test(test_attention_decode_keeps_a_nan_of_fp8),
         cmocka_unit_test(test_rows_alone_give_the_same_bits),
     };

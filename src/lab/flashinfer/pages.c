@@ -139,8 +139,8 @@ static vt_status turn_shared(lab *l, const lab_heads *h, vt_err *err)
         lab_over(own.bytes + own.extra_bytes,
                  shared.bytes + (l->ordinal < 0 ? shared.extra_bytes : 0)),
         &own, &shared,
-        l->ordinal < 0 ? "each sequence reads the pages for itself, so the same bytes pass; that "
-                         "they are the same ones helps where they stay in a cache"
+        l->ordinal < 0 ? "a task computes several of the sequences and reads the pages that they "
+                         "share once for all of them; expected is what these tasks read"
                        : "the pages that sequences share are read once for all of them, where "
                          "that saves enough rows; expected is that all of them are read once, by "
                          "those that share: every seventh sequence of this case has pages of its "

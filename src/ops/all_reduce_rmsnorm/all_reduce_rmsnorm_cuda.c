@@ -133,8 +133,9 @@ static void apart_describe(const void *args, const vt_target *t, const vt_size *
 }
 
 /* The norm reads the sum from memory. */
-static vt_cost apart_extra(const void *args, const vt_batch *batch)
+static vt_cost apart_extra(const void *args, const vt_target *t, const vt_batch *batch)
 {
+    (void)t;
     const all_reduce_rmsnorm_args *a = args;
     return (vt_cost){.read = {.activations = vt_batch_bytes(a->sum.y, batch)}};
 }

@@ -95,11 +95,17 @@ static vt_cost decode_cost(const void *args, const vt_batch *batch)
     return c;
 }
 
-/* The CPU's rows read the KV of every sequence separately. */
-vt_cost attention_decode_extra(const void *args, const vt_batch *batch)
+/* The CPU's rows read the KV of every tile separately. */
+vt_cost attention_decode_extra(const void *args, const vt_target *t, const vt_batch *batch)
 {
     const attention_args *a = args;
-    return (vt_cost){.read = {.kv = kv_bytes(a, seen_again(a, batch ? batch : a->batch))}};
+    const vt_batch *b = batch ? batch : a->batch;
+    int64_t saved, again = seen_again(a, b);
+    if (again > 0) {
+        (void)attention_plan_tiles(a, b, t->limits.n_workers, &saved);
+        again -= saved;
+    }
+    return (vt_cost){.read = {.kv = kv_bytes(a, again)}};
 }
 
 /* ---- reference: one row at a time, in double ---- */

@@ -142,26 +142,34 @@ static void states_merge(const row_states *total, const row_states *part, int32_
     }
 }
 
-/* Loads the query rows of a task, times scale * log2(e), and the span of KV that each row sees. */
-static void load_rows(const attention_plan *p, const attention_task *t, int32_t stride, scratch *s)
+/* Loads the query rows of a task, times scale * log2(e), and the span of KV that each row sees, to
+ * the rows from `to` on. s->direct says how they will be used. */
+static void load_rows(const attention_plan *p, const attention_task *t, int32_t stride, scratch *s,
+                      int32_t to)
 {
     const attention_args *a = p->args;
     int32_t d = a->head_dim;
     vf factor = vf_set1(a->scale * a->k_scale * LOG2E);
-    /* A single tile of rows, as a decode has, uses each key and value once. */
-    s->direct = is_direct(a, t->n_rows);
     vf power = vf_set1(s->direct ? power_of(a) : 1);
     for (int32_t r = 0; r < t->n_rows; r++) {
         int32_t token = a->batch->q_start[t->seq] + (t->row + r) / p->group;
         int32_t head = t->kv_head * p->group + (t->row + r) % p->group;
         const float *q = row_f32(a->q, token) + (int64_t)head * d;
         for (int32_t i = 0; i < d; i += VF)
-            vf_store(s->q + r * stride + i,
+            vf_store(s->q + (to + r) * stride + i,
                      vf_mul(vf_mul(vf_load_n(q + i, lanes_left(i, d)), factor), power));
         int32_t pos = a->batch->position[token];
-        s->begin[r] = a->window > 0 && pos >= a->window ? pos - a->window + 1 : 0;
-        s->end[r] = (int32_t)attention_span_end(a, a->batch, t->seq, pos);
+        s->begin[to + r] = a->window > 0 && pos >= a->window ? pos - a->window + 1 : 0;
+        s->end[to + r] = (int32_t)attention_span_end(a, a->batch, t->seq, pos);
     }
+}
+
+/* The rows of a task alone. A single tile of rows, as a decode has, uses each key and value once.
+ */
+static void load_task(const attention_plan *p, const attention_task *t, int32_t stride, scratch *s)
+{
+    s->direct = is_direct(p->args, t->n_rows);
+    load_rows(p, t, stride, s, 0);
 }
 
 /* Returns the sum of a row's weights, that of its head's sink included. The sink's weight may be
@@ -212,12 +220,14 @@ static kv_view view_of_chunk(const attention_plan *p, const attention_task *t, i
     return kv;
 }
 
-/* Computes n_rows rows in `s` over one chunk, into `state`. */
+/* Computes n_rows rows in `s` over what is wanted of one chunk, into `state`. It goes on from
+ * there where the chunk's first blocks are in it already. */
 static void attend_chunk(const kv_view *kv, int32_t n_rows, int32_t chunk, scratch *s,
-                         const row_states *state)
+                         const row_states *state, bool goes_on)
 {
     int32_t base = chunk * ATTENTION_CHUNK;
-    states_clear(state, n_rows, kv->stride);
+    if (!goes_on)
+        states_clear(state, n_rows, kv->stride);
     for (int32_t end = base + ATTENTION_CHUNK; base < end; base += ATTENTION_BLOCK) {
         int j0 = kv->first > base ? kv->first - base : 0;
         int j1 = kv->last - base < ATTENTION_BLOCK ? kv->last - base : ATTENTION_BLOCK;
@@ -232,22 +242,117 @@ static void attend_chunk(const kv_view *kv, int32_t n_rows, int32_t chunk, scrat
     }
 }
 
-/* after: the worker's next task, or NULL. */
-static void run_task(const attention_plan *p, const attention_task *t, int32_t stride, scratch *s,
-                     const attention_task *after)
+/* Computes n_rows rows in `s` over all that the view wants, into `total`. goes_on: the chunk in
+ * which it begins has been begun in `chunk`. */
+static void attend(const kv_view *kv, int32_t n_rows, scratch *s, const row_states *total,
+                   const row_states *chunk, bool goes_on)
 {
-    kv_view kv = view_of(p, t, stride), then;
-    if (after) {
-        then = view_of(p, after, stride);
-        kv.after = &then;
+    for (int32_t c = kv->first / ATTENTION_CHUNK; c <= (kv->last - 1) / ATTENTION_CHUNK; c++) {
+        attend_chunk(kv, n_rows, c, s, chunk, goes_on);
+        states_merge(total, chunk, n_rows, kv->stride);
+        goes_on = false;
     }
-    load_rows(p, t, stride, s);
-    states_clear(&s->total, t->n_rows, stride);
-    for (int32_t c = kv.first / ATTENTION_CHUNK; c <= (kv.last - 1) / ATTENTION_CHUNK; c++) {
-        attend_chunk(&kv, t->n_rows, c, s, &s->chunk);
-        states_merge(&s->total, &s->chunk, t->n_rows, stride);
+}
+
+static void run_task(const attention_plan *p, int32_t i, int32_t stride, scratch *s,
+                     const kv_view *after)
+{
+    attention_task t = attention_plan_task(p, i);
+    kv_view kv = view_of(p, &t, stride);
+    kv.after = after;
+    load_task(p, &t, stride, s);
+    states_clear(&s->total, t.n_rows, stride);
+    attend(&kv, t.n_rows, s, &s->total, &s->chunk, false);
+    store_rows(p, &t, stride, &s->total);
+}
+
+/* ---- tiles of decodes that share pages ---- */
+
+static row_states states_from(const row_states *s, int32_t row, int32_t stride)
+{
+    return (row_states){.m = s->m + row, .l = s->l + row, .acc = s->acc + row * stride};
+}
+
+/* The task of member i of a tile alone. */
+static attention_task task_of_member(const attention_plan *p, const attention_tile *tile,
+                                     int32_t kv_head, int32_t i)
+{
+    const int32_t *start = p->args->batch->q_start;
+    int32_t seq = p->order[tile->first + i];
+    return (attention_task){
+        .seq = seq, .kv_head = kv_head, .n_rows = (start[seq + 1] - start[seq]) * p->group};
+}
+
+/* Returns the part of member i's KV that all members of its tile share, or the rest of it. */
+static kv_view view_of_member(const attention_plan *p, const attention_tile *tile, int32_t kv_head,
+                              int32_t stride, int32_t i, bool shared)
+{
+    attention_task t = task_of_member(p, tile, kv_head, i);
+    kv_view kv = view_of(p, &t, stride);
+    if (shared)
+        kv.last = tile->shared;
+    else if (tile->shared > 0)
+        kv.first = tile->shared;
+    return kv;
+}
+
+/* Computes the rows of all members over the KV that they share. The state of a chunk in which that
+ * ends stays in s->chunk. after: what is read next. */
+static void run_shared(const attention_plan *p, const attention_tile *tile, int32_t kv_head,
+                       int32_t stride, scratch *s, int32_t rows, const kv_view *after)
+{
+    kv_view kv = view_of_member(p, tile, kv_head, stride, 0, true);
+    kv.after = after;
+    s->direct = is_direct(p->args, rows);
+    for (int32_t i = 0, to = 0; i < tile->n; i++) {
+        attention_task t = task_of_member(p, tile, kv_head, i);
+        load_rows(p, &t, stride, s, to);
+        to += t.n_rows;
     }
-    store_rows(p, t, stride, &s->total);
+    for (int32_t begin = 0; begin < tile->shared; begin += ATTENTION_CHUNK) {
+        attend_chunk(&kv, rows, begin / ATTENTION_CHUNK, s, &s->chunk, false);
+        if (begin + ATTENTION_CHUNK <= tile->shared)
+            states_merge(&s->total, &s->chunk, rows, stride);
+    }
+}
+
+/* after: what the worker reads next, or NULL. */
+static void run_tile(const attention_plan *p, const attention_tile *tile, int32_t kv_head,
+                     int32_t stride, scratch *s, const kv_view *after)
+{
+    const bool goes_on = tile->shared % ATTENTION_CHUNK != 0;
+    kv_view own[2] = {view_of_member(p, tile, kv_head, stride, 0, false)};
+    int32_t rows = 0;
+    for (int32_t i = 0; i < tile->n; i++)
+        rows += task_of_member(p, tile, kv_head, i).n_rows;
+    states_clear(&s->total, rows, stride);
+    if (tile->shared > 0)
+        run_shared(p, tile, kv_head, stride, s, rows, &own[0]);
+    for (int32_t i = 0, row = 0; i < tile->n; i++) {
+        attention_task t = task_of_member(p, tile, kv_head, i);
+        kv_view *kv = &own[i % 2], *then = &own[(i + 1) % 2];
+        row_states total = states_from(&s->total, row, stride),
+                   chunk = states_from(&s->chunk, row, stride);
+        if (i + 1 < tile->n)
+            *then = view_of_member(p, tile, kv_head, stride, i + 1, false);
+        kv->after = i + 1 < tile->n ? then : after;
+        load_task(p, &t, stride, s);
+        attend(kv, t.n_rows, s, &total, &chunk, goes_on);
+        store_rows(p, &t, stride, &total);
+        row += t.n_rows;
+    }
+}
+
+/* Returns the KV that task i reads first. */
+static kv_view first_view(const attention_plan *p, int32_t i, int32_t stride)
+{
+    int32_t kv_heads = p->args->kv_heads;
+    if (p->n_tiles > 0) {
+        const attention_tile *tile = p->tile + i / kv_heads;
+        return view_of_member(p, tile, i % kv_heads, stride, 0, tile->shared > 0);
+    }
+    attention_task t = attention_plan_task(p, i);
+    return view_of(p, &t, stride);
 }
 
 /* ---- the team ---- */
@@ -276,9 +381,9 @@ static void run_items(const attention_plan *p, const vt_lane *lane, int32_t stri
             then = view_of_chunk(p, &after, stride, next_chunk);
             kv.after = &then;
         }
-        load_rows(p, &t, stride, s);
+        load_task(p, &t, stride, s);
         row_states state = part_at(parts, p, i, t.n_rows, stride);
-        attend_chunk(&kv, t.n_rows, chunk, s, &state);
+        attend_chunk(&kv, t.n_rows, chunk, s, &state, false);
         i = next;
     }
 }
@@ -306,9 +411,10 @@ static void run_split(const attention_plan *p, const vt_lane *lane, int32_t stri
     }
 }
 
-/* Counts the step's tasks, and decides whether they are split. */
+/* Counts the step's tasks, and decides whether they are split or, if there is room for tiles, what
+ * they share. */
 static void plan_step(const attention_args *args, const vt_target *t, const vt_batch *batch,
-                      int32_t first_seq, int32_t last_seq, attention_plan *out)
+                      int32_t first_seq, int32_t last_seq, attention_plan *out, void *room)
 {
     attention_args a = *args;
     int32_t stride = row_stride_of(&a);
@@ -316,6 +422,8 @@ static void plan_step(const attention_args *args, const vt_target *t, const vt_b
     a.batch = batch;
     *out = attention_plan_make(&a, first_seq, last_seq, t->limits.n_workers, stride,
                                t->workspace_bytes / sizeof(float) - workers);
+    if (room)
+        attention_plan_share(out, t->limits.n_workers, room);
     out->args = NULL;
 }
 
@@ -336,7 +444,11 @@ static int32_t attention_decode_items(const void *args, const vt_target *t, cons
     attention_plan p;
     if (!batch)
         return (int32_t)tasks_of(args, size->decodes, size->decodes);
-    plan_step(args, t, batch, 0, batch->n_decode, &p);
+    int64_t saved;
+    int32_t tiles = attention_plan_tiles(args, batch, t->limits.n_workers, &saved);
+    if (tiles > 0)
+        return tiles * ((const attention_args *)args)->kv_heads;
+    plan_step(args, t, batch, 0, batch->n_decode, &p, NULL);
     return pieces_of(&p);
 }
 
@@ -346,7 +458,7 @@ static int32_t attention_prefill_items(const void *args, const vt_target *t, con
     attention_plan p;
     if (!batch)
         return (int32_t)tasks_of(args, size->prefills, size->tokens - size->decodes);
-    plan_step(args, t, batch, batch->n_decode, batch->n_seqs, &p);
+    plan_step(args, t, batch, batch->n_decode, batch->n_seqs, &p, NULL);
     return pieces_of(&p);
 }
 
@@ -355,7 +467,7 @@ static int32_t attention_decode_plan_fill(const void *args, const vt_target *t, 
                                           void *side)
 {
     (void)size, (void)items, (void)side;
-    plan_step(args, t, batch, 0, batch->n_decode, out);
+    plan_step(args, t, batch, 0, batch->n_decode, out, (attention_plan *)out + 1);
     return pieces_of(out);
 }
 
@@ -364,14 +476,20 @@ static int32_t attention_prefill_plan_fill(const void *args, const vt_target *t,
                                            int32_t items, void *out, void *side)
 {
     (void)size, (void)items, (void)side;
-    plan_step(args, t, batch, batch->n_decode, batch->n_seqs, out);
+    plan_step(args, t, batch, batch->n_decode, batch->n_seqs, out, NULL);
     return pieces_of(out);
+}
+
+static size_t attention_decode_plan_bytes(const void *args, const vt_target *t, const vt_size *size,
+                                          int32_t items)
+{
+    return attention_plan_bytes(args, t, size, items) + attention_tiles_bytes(size->decodes);
 }
 
 static const vt_host_plan attention_decode_plan = {.name = "decode tasks",
                                                    .key = attention_plan_key,
                                                    .items = attention_decode_items,
-                                                   .bytes = attention_plan_bytes,
+                                                   .bytes = attention_decode_plan_bytes,
                                                    .fill = attention_decode_plan_fill};
 static const vt_host_plan attention_prefill_plan = {.name = "prefill tasks",
                                                     .key = attention_plan_key,
@@ -395,10 +513,13 @@ static vt_status attention_run(const void *args, const vt_lane *lane)
     int32_t i = atomic_fetch_add(lane->ticket, 1);
     while (i < p.n_tasks) {
         int32_t next = p.one_each ? atomic_fetch_add(lane->ticket, 1) : p.n_tasks;
-        attention_task t = attention_plan_task(&p, i), after = t;
-        if (next < p.n_tasks)
-            after = attention_plan_task(&p, next);
-        run_task(&p, &t, stride, &s, next < p.n_tasks ? &after : NULL);
+        kv_view then, *after = next < p.n_tasks ? &then : NULL;
+        if (after)
+            then = first_view(&p, next, stride);
+        if (p.n_tiles > 0)
+            run_tile(&p, p.tile + i / p.args->kv_heads, i % p.args->kv_heads, stride, &s, after);
+        else
+            run_task(&p, i, stride, &s, after);
         i = p.one_each ? next : atomic_fetch_add(lane->ticket, 1);
     }
     return VT_OK;

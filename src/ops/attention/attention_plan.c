@@ -14,10 +14,17 @@
  * by a division if every sequence has one task per KV head, as in decode, and else by walking the
  * sequences. The tasks of a sequence begin with its last rows: these see the most KV, and the last
  * task to start should be a short one.
+ *
+ * Decodes that have their first pages in common (ops/shared_kv.h) are put into tiles, whose tasks
+ * read these pages once for all members. As any rows may be computed together, no bit changes. A
+ * tile has as many members as its rows allow while TASKS_A_WORKER tasks are left for each worker.
  */
+#include <string.h>
+
+#include "ops/shared_kv.h"
 #include "ops/attention/attention_impls.h"
 
-enum { SPLIT_BELOW = 4 };
+enum { SPLIT_BELOW = 4, TASKS_A_WORKER = 2 };
 #define SPLIT_BUDGET_BYTES ((size_t)8 << 20)
 
 static int32_t n_rows_of(const attention_plan *p, int32_t seq)
@@ -138,4 +145,117 @@ attention_plan attention_plan_make(const attention_args *a, int32_t first_seq, i
     if (n_items > p.n_tasks && (size_t)n_items * p.part_floats <= budget_floats)
         p.n_items = n_items;
     return p;
+}
+
+/* ---- tiles of decodes that share pages ---- */
+
+/* The most members of a tile. A window that hides a decode's first tokens allows one: rows of a
+ * shared part all begin with its first token. */
+static int32_t most_members(const attention_args *a, const vt_batch *b, int32_t n_workers)
+{
+    int32_t tokens = 1;
+    for (int32_t s = 0; s < b->n_decode; s++) {
+        int32_t last = b->q_start[s + 1] - 1, n = b->q_start[s + 1] - b->q_start[s];
+        if (a->window > 0 && b->position[last] >= a->window)
+            return 1;
+        tokens = n > tokens ? n : tokens;
+    }
+    int64_t rows = (int64_t)tokens * (a->heads / a->kv_heads), most = ATTENTION_ROWS / rows,
+            even = (int64_t)b->n_decode * a->kv_heads / ((int64_t)n_workers * TASKS_A_WORKER);
+    most = most < even ? most : even;
+    return most > 1 ? (int32_t)most : 1;
+}
+
+/* Tiles of a group of n. Where most decodes are in it, and its tiles so take most of the time, the
+ * workers get equally many tasks if that leaves two members a tile. */
+static int32_t tiles_of_group(const attention_args *a, const vt_batch *b, int32_t n_workers,
+                              int32_t n, int32_t most)
+{
+    int32_t tiles = (int32_t)vt_ceil_div(n, most);
+    for (int32_t more = tiles; 2 * n > b->n_decode && 2 * more <= n; more++)
+        if (more * a->kv_heads % n_workers == 0)
+            return more;
+    return tiles;
+}
+
+/* The groups of a batch. One without pages has only their sizes, no members. */
+static void find_groups(const vt_batch *b, shared_groups *out)
+{
+    if (b->page_ids)
+        shared_groups_find(b, &shared_rule_any, out);
+    for (int32_t s = 0, i; !b->page_ids && b->shared_kv && s < b->n_decode; s++) {
+        for (i = 0; i < out->n && out->group[i].len != b->shared_kv[s]; i++) {
+        }
+        if (b->shared_kv[s] > 0 && i == out->n && i < SHARED_MOST_SEQS / 2)
+            out->group[out->n++] = (shared_group){.n = 1, .len = b->shared_kv[s]};
+        if (i < out->n)
+            out->group[i].n++;
+    }
+}
+
+static int32_t whole_blocks(int32_t tokens) { return tokens / ATTENTION_BLOCK * ATTENTION_BLOCK; }
+
+int32_t attention_plan_tiles(const attention_args *a, const vt_batch *b, int32_t n_workers,
+                             int64_t *saved)
+{
+    int32_t most = most_members(a, b, n_workers), n = b->n_decode;
+    shared_groups groups = {0};
+    *saved = 0;
+    if (most > 1)
+        find_groups(b, &groups);
+    for (int32_t i = 0; i < groups.n; i++) {
+        const shared_group *g = &groups.group[i];
+        int32_t shared = whole_blocks(g->len),
+                less = shared > 0 ? g->n - tiles_of_group(a, b, n_workers, g->n, most) : 0;
+        n -= less;
+        *saved += (int64_t)less * shared;
+    }
+    return *saved > 0 ? n : 0;
+}
+
+size_t attention_tiles_bytes(int32_t decodes)
+{
+    return (size_t)decodes * (sizeof(attention_tile) + sizeof(int32_t));
+}
+
+/* Appends the tiles of a group. */
+static void add_group(attention_plan *p, int32_t n_workers, int32_t most, const int32_t *seq,
+                      int32_t n, int32_t shared)
+{
+    int32_t first = p->n_tiles > 0 ? p->tile[p->n_tiles - 1].first + p->tile[p->n_tiles - 1].n : 0,
+            tiles = tiles_of_group(p->args, p->args->batch, n_workers, n, most);
+    memcpy(p->order + first, seq, (size_t)n * sizeof *seq);
+    for (int32_t k = 0; k < tiles; k++) {
+        int32_t from = n * k / tiles, to = n * (k + 1) / tiles;
+        p->tile[p->n_tiles++] = (attention_tile){first + from, to - from, shared};
+    }
+}
+
+void attention_plan_share(attention_plan *p, int32_t n_workers, void *room)
+{
+    const vt_batch *b = p->args->batch;
+    int32_t most = most_members(p->args, b, n_workers);
+    int64_t saved;
+    shared_groups groups = {0};
+    bool placed[SHARED_MOST_SEQS] = {false};
+    if (attention_plan_tiles(p->args, b, n_workers, &saved) == 0)
+        return;
+    find_groups(b, &groups);
+    p->tile = room;
+    p->order = (int32_t *)(p->tile + b->n_decode);
+    for (int32_t i = 0; i < groups.n; i++) {
+        const shared_group *g = &groups.group[i];
+        const int32_t *seq = groups.seq + g->first;
+        if (whole_blocks(g->len) == 0)
+            continue;
+        add_group(p, n_workers, most, seq, g->n, whole_blocks(g->len));
+        for (int32_t k = 0; k < g->n; k++)
+            placed[seq[k]] = true;
+    }
+    for (int32_t s = 0; s < b->n_decode; s++)
+        if (s >= SHARED_MOST_SEQS || !placed[s])
+            add_group(p, n_workers, 1, &s, 1, 0);
+    p->n_tasks = p->n_tiles * p->args->kv_heads;
+    p->n_items = 0;
+    p->one_each = true;
 }

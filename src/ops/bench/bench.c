@@ -228,9 +228,9 @@ static void job_release(bench_job *job)
     on_cpu_release(&job->on);
 }
 
-static void fill_result(bench_result *r, const void *args)
+static void fill_result(bench_result *r, const void *args, const vt_target *t)
 {
-    vt_cost extra = r->impl->extra ? r->impl->extra(args, NULL) : (vt_cost){0};
+    vt_cost extra = r->impl->extra ? r->impl->extra(args, t, NULL) : (vt_cost){0};
     r->cost = r->op->cost(args, NULL);
     int64_t compulsory = vt_cost_bytes(&r->cost);
     r->bytes = compulsory + vt_cost_bytes(&extra);
@@ -255,7 +255,7 @@ static vt_status bench_impl(bench_result *r, vt_team *team, const bench_options 
         tell_first_wrong(job.copy[0].output, want->output, want->n_outputs, r->allowed, r->why,
                          sizeof r->why);
     measure(&job, o, r);
-    fill_result(r, job.copy[0].args);
+    fill_result(r, job.copy[0].args, &job.on.target);
     if (r->impl->describe)
         r->impl->describe(job.copy[0].args, &job.on.target, &job.on.size, &r->cut);
 out:

@@ -85,7 +85,7 @@ static vt_status bench_row(const bench_run *b, call *k, on_cuda *c, const vt_imp
         memcpy(r.why, e.why, sizeof r.why);
     }
     r.cost = on_cuda_cost(c);
-    vt_cost extra = impl->extra ? impl->extra(c->args, c->batch) : (vt_cost){0};
+    vt_cost extra = impl->extra ? impl->extra(c->args, &c->target, c->batch) : (vt_cost){0};
     r.bytes = vt_cost_bytes(&r.cost) + vt_cost_bytes(&extra);
     if (impl->describe)
         impl->describe(c->args, &c->target, &c->size, &r.cut);

@@ -92,8 +92,9 @@ static int64_t tokens_of(const kv_store_args *a, const vt_batch *batch)
 }
 
 /* The second launch reads the slots again. */
-static vt_cost two_extra(const void *args, const vt_batch *batch)
+static vt_cost two_extra(const void *args, const vt_target *t, const vt_batch *batch)
 {
+    (void)t;
     return (vt_cost){
         .read = {.activations = tokens_of(args, batch) * (int64_t)sizeof(int32_t)},
     };
@@ -165,9 +166,9 @@ static void sorted_describe(const void *args, const vt_target *t, const vt_size 
 }
 
 /* A token number is read beside each slot. */
-static vt_cost sorted_extra(const void *args, const vt_batch *batch)
+static vt_cost sorted_extra(const void *args, const vt_target *t, const vt_batch *batch)
 {
-    return two_extra(args, batch);
+    return two_extra(args, t, batch);
 }
 
 const vt_impl kv_store_by_slot = {CUDA_ROW("by-slot", sorted, variant_supports),

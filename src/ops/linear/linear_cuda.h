@@ -108,19 +108,19 @@ linear_quant_form linear_quant_form_of(const vt_weight *w, int64_t tokens, int32
 /* Returns how many bytes the tiles have more than the weight has in the file. */
 int64_t linear_quant_tiles_extra(const vt_weight *w);
 /* The bytes that a run moves beyond the card's compulsory ones. */
-vt_cost linear_quant_passes_extra(const void *args, const vt_batch *batch);
-vt_cost linear_quant_panels_extra(const void *args, const vt_batch *batch);
+vt_cost linear_quant_passes_extra(const void *args, const vt_target *t, const vt_batch *batch);
+vt_cost linear_quant_panels_extra(const void *args, const vt_target *t, const vt_batch *batch);
 
 /* linear_quant_sm90.c */
 bool linear_quant_sm90_fits(const linear_args *a, const vt_target *t, int64_t tokens);
 bool linear_quant_sm90_suits(const linear_args *a, const vt_target *t, int64_t tokens);
-vt_cost linear_quant_sm90_extra(const void *args, const vt_batch *batch);
+vt_cost linear_quant_sm90_extra(const void *args, const vt_target *t, const vt_batch *batch);
 
 /* linear_fp8_sm90.c */
 bool linear_fp8_few_fits(const linear_args *a, const vt_target *t, int64_t tokens);
 bool linear_fp8_few_suits(const linear_args *a, int64_t tokens);
 bool linear_fp8_gemm_fits(const linear_args *a, const vt_target *t);
 bool linear_fp8_gemm_suits(const linear_args *a, const vt_target *t, int64_t tokens);
-vt_cost linear_fp8_extra(const void *args, const vt_batch *batch);
+vt_cost linear_fp8_extra(const void *args, const vt_target *t, const vt_batch *batch);
 
 #endif

@@ -400,8 +400,9 @@ const vt_packing moe_cuda_packing = {.name = "tiles or bf16",
                                      .type = linear_cuda_pack_type,
                                      .write = linear_cuda_pack};
 
-vt_cost moe_cuda_extra(const void *args, const vt_batch *batch)
+vt_cost moe_cuda_extra(const void *args, const vt_target *t, const vt_batch *batch)
 {
+    (void)t;
     const moe_linear_args *a = args;
     int64_t pairs = moe_own_pairs(a, vt_batch_elems(a->expert, batch)), more = 0;
     const vt_weight *w[2] = {a->gate_up, a->down};

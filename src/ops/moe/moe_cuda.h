@@ -60,6 +60,6 @@ bool moe_cuda_tiled(const vt_weight *w, int32_t n);
 
 /* Counts the bytes by which quantised tiles are larger than the file, for the experts that the card
  * counts. */
-vt_cost moe_cuda_extra(const void *args, const vt_batch *batch);
+vt_cost moe_cuda_extra(const void *args, const vt_target *t, const vt_batch *batch);
 
 #endif

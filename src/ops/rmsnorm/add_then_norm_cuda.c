@@ -56,8 +56,9 @@ static void apart_describe(const void *args, const vt_target *t, const vt_size *
     vt_cut_roles(out, "a launch for the sum, then one for the norm", NULL);
 }
 
-static vt_cost apart_extra(const void *args, const vt_batch *batch)
+static vt_cost apart_extra(const void *args, const vt_target *t, const vt_batch *batch)
 {
+    (void)t;
     const rmsnorm_args *a = args;
     return (vt_cost){.read = {.activations = vt_batch_bytes(a->residual, batch)}};
 }

@@ -68,8 +68,10 @@ static inline vt_status add_then_norm_run(const void *args, const vt_lane *lane)
     return rmsnorm_run(&norm, lane);
 }
 
-static inline vt_cost add_then_norm_extra(const void *args, const vt_batch *batch)
+static inline vt_cost add_then_norm_extra(const void *args, const vt_target *t,
+                                          const vt_batch *batch)
 {
+    (void)t;
     const rmsnorm_args *a = args;
     return (vt_cost){.read = {.activations = vt_batch_bytes(a->residual, batch)}};
 }

@@ -135,8 +135,9 @@ static void apart_describe(const void *args, const vt_target *t, const vt_size *
 }
 
 /* k is written to the activations, and read from there once more. */
-static vt_cost apart_extra(const void *args, const vt_batch *batch)
+static vt_cost apart_extra(const void *args, const vt_target *t, const vt_batch *batch)
 {
+    (void)t;
     const rope_store_args *a = args;
     int64_t tokens = (batch ? batch : a->rope.batch)->n_tokens;
     int64_t k = tokens * vt_dtype_row_bytes(a->rope.k->dtype, a->rope.k->dim[1]);

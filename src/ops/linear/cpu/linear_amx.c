@@ -419,11 +419,11 @@ static vt_status amx_run(const void *args, const vt_lane *lane)
     return status;
 }
 
-static vt_cost amx_extra(const void *args, const vt_batch *batch)
+static vt_cost amx_extra(const void *args, const vt_target *t, const vt_batch *batch)
 {
     const linear_args *a = args;
     if (linear_packed_type(a->w) != VT_BF16)
-        return simd_extra(args, batch);
+        return simd_extra(args, t, batch);
     return extra_of(a, vt_batch_rows(a->x, batch), split_panel_bytes(a->w, PANEL));
 }
 

@@ -738,8 +738,9 @@ static vt_cost extra_of(const linear_args *a, int64_t tokens, int64_t panel_byte
     };
 }
 
-static vt_cost simd_extra(const void *args, const vt_batch *batch)
+static vt_cost simd_extra(const void *args, const vt_target *t, const vt_batch *batch)
 {
+    (void)t;
     const linear_args *a = args;
     bool panels = vt_dtype_quantised(a->w->dtype);
     return extra_of(a, vt_batch_rows(a->x, batch),

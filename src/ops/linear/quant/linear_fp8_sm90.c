@@ -385,8 +385,9 @@ void linear_fp8_gemm_describe(const void *args, const vt_target *t, const vt_siz
 }
 
 /* The activations' copy is written and read. */
-vt_cost linear_fp8_extra(const void *args, const vt_batch *batch)
+vt_cost linear_fp8_extra(const void *args, const vt_target *t, const vt_batch *batch)
 {
+    (void)t;
     const linear_args *a = args;
     int64_t copy = vt_batch_elems(a->x, batch);
     return (vt_cost){

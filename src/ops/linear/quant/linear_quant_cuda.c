@@ -291,8 +291,9 @@ int64_t linear_quant_tiles_extra(const vt_weight *w)
     return (int64_t)w->packed_bytes - w->rows * vt_dtype_row_bytes(w->dtype, w->cols);
 }
 
-vt_cost linear_quant_passes_extra(const void *args, const vt_batch *batch)
+vt_cost linear_quant_passes_extra(const void *args, const vt_target *t, const vt_batch *batch)
 {
+    (void)t;
     const linear_args *a = args;
     int64_t passes = vt_ceil_div(vt_batch_rows(a->x, batch), PASS_TOKENS);
     if (passes == 0)
@@ -301,8 +302,9 @@ vt_cost linear_quant_passes_extra(const void *args, const vt_batch *batch)
                                      (passes - 1) * (int64_t)a->w->packed_bytes};
 }
 
-vt_cost linear_quant_panels_extra(const void *args, const vt_batch *batch)
+vt_cost linear_quant_panels_extra(const void *args, const vt_target *t, const vt_batch *batch)
 {
+    (void)t;
     const linear_args *a = args;
     int64_t panel = 2 * a->w->rows * a->w->cols;
     if (vt_batch_rows(a->x, batch) == 0)

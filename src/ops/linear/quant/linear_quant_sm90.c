@@ -237,8 +237,9 @@ void linear_quant_sm90_describe(const void *args, const vt_target *t, const vt_s
 }
 
 /* Further tiles of tokens read the weight again, mostly from L2; that is not counted. */
-vt_cost linear_quant_sm90_extra(const void *args, const vt_batch *batch)
+vt_cost linear_quant_sm90_extra(const void *args, const vt_target *t, const vt_batch *batch)
 {
+    (void)t;
     const linear_args *a = args;
     if (vt_batch_rows(a->x, batch) == 0)
         return (vt_cost){0};

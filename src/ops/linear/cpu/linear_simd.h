@@ -519,23 +519,33 @@ static void run_one_token(const linear_args *a, const linear_layout *l, const vt
     one_token(a, l, lane, x);
 }
 
-/* Makes the panels of this worker's share of the tokens. */
-static void quantise_share(const linear_args *a, const vt_lane *lane, uint8_t *panels,
-                           int64_t panel_bytes)
+static int tokens_of_panel(const linear_args *a, int64_t panel)
 {
-    int64_t begin, end;
-    vt_lane_share(lane, a->x->dim[0], 1, &begin, &end);
-    for (int64_t t = begin; t < end; t++)
-        quantise(a->w->dtype, token(a, t), a->w->cols, PANEL, (int)(t % PANEL),
-                 panels + t / PANEL * panel_bytes);
-    /* The last panel may have fewer tokens. The missing ones may be computed and thrown away. Their
-     * scales are set to zero, because old bytes could be denormal, which would be slow. */
-    int used = (int)(end % PANEL);
-    uint8_t *s = panels + end / PANEL * panel_bytes + 32 * PANEL;
-    for (int64_t b = 0; end == a->x->dim[0] && used && b < a->w->cols / LINEAR_BLOCK; b++)
-        for (int i = 0; i < 3; i++)
-            memset(s + b * panel_block_bytes(PANEL) + 4 * (i * PANEL + used), 0,
-                   4 * (size_t)(PANEL - used));
+    int64_t rest = a->x->dim[0] - panel * PANEL;
+    return (int)(rest < PANEL ? rest : PANEL);
+}
+
+/* Makes this worker's share of the blocks of all panels. A share of the tokens would be cut within
+ * a panel, whose scales of one block are in one line: workers that write to it take it from each
+ * other for every block. */
+static void quantise_share(const linear_args *a, const linear_layout *l, const vt_lane *lane,
+                           uint8_t *panels)
+{
+    const linear_traits tr = linear_traits_of(a->w->dtype);
+    const int64_t bytes = panel_block_bytes(PANEL);
+    int64_t begin, end, n_panels = vt_ceil_div(a->x->dim[0], PANEL);
+    vt_lane_share(lane, n_panels * l->blocks, 1, &begin, &end);
+    for (int64_t i = begin; i < end; i++) {
+        uint8_t *q = panels + i * bytes, *s = q + 32 * PANEL;
+        int n = tokens_of_panel(a, i / l->blocks);
+        for (int t = 0; t < n; t++)
+            quantise_block(tr, token(a, i / l->blocks * PANEL + t) + i % l->blocks * LINEAR_BLOCK,
+                           PANEL, q + 32 * t, (float *)s + t);
+        /* Tokens that the last panel lacks may be computed and thrown away. Their scales are zero,
+         * because old bytes could be denormal, which would be slow. */
+        for (int k = 0; k < 3 && n < PANEL; k++)
+            memset(s + 4 * (k * PANEL + n), 0, 4 * (size_t)(PANEL - n));
+    }
 }
 
 #ifdef LINEAR_PANEL /* the including file has its own function for a panel of a call */
@@ -566,12 +576,6 @@ static int tiles_of_unit(const vt_weight *w, const linear_layout *l, int workers
 {
     bool wide = UNIT_TILES == 2 && l->n_tiles >= 8 * (int64_t)workers;
     return w->paired || wide ? 2 : 1;
-}
-
-static int tokens_of_panel(const linear_args *a, int64_t panel)
-{
-    int64_t rest = a->x->dim[0] - panel * PANEL;
-    return (int)(rest < PANEL ? rest : PANEL);
 }
 
 /* Multiplies blocks first .. first + n - 1 of the unit's tiles by all panels; after the last block
@@ -639,7 +643,7 @@ static void run_tokens(const linear_args *a, const linear_layout *l, const vt_la
     int64_t panel_bytes = l->blocks * panel_block_bytes(PANEL);
     uint8_t *unpacked = (uint8_t *)lane->workspace + worker_bytes(w) * (size_t)lane->worker;
     uint8_t *panels = (uint8_t *)lane->workspace + worker_bytes(w) * (size_t)lane->n_workers;
-    quantise_share(a, lane, panels, panel_bytes);
+    quantise_share(a, l, lane, panels);
     vt_team_barrier(lane->team, lane->worker);
 
     int per_unit = tiles_of_unit(w, l, lane->n_workers);

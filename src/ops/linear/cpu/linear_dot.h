@@ -24,6 +24,7 @@ enum {
     PANEL = 16,                    /* tokens */
     UNPACKED_BLOCK = 512 + 2 * 64, /* bytes, without the minima of 16 columns each */
     UNPACKED_MOST = UNPACKED_BLOCK + 2 * 64,
+    PACKED_TOKENS = 4, /* without vpdpbusd: most tokens that unpack for themselves */
     /* One token: tiles at once, and bytes ahead in the stream of each. Two Xeon cores read Q4_0 at
      * 40 GB/s as four streams, at 37 as two, and at 27 as one with 2 KiB ahead and the scales left
      * to the hardware. 4 and 16 KiB ahead are up to 10 % slower. */
@@ -88,12 +89,11 @@ INLINE void load_quants(int bits, const uint8_t *p, vi *q)
     }
 }
 
-/* Block b of a packed tile, rows VF h .. of it. */
-INLINE void load_packed(vt_dtype type, const linear_layout *l, const uint8_t *tile, int64_t b,
+/* The scales and minima of block b of a packed tile, rows VF h .. of it. */
+INLINE void load_scales(vt_dtype type, const linear_layout *l, const uint8_t *tile, int64_t b,
                         int h, weight_block *w)
 {
     const linear_traits tr = linear_traits_of(type);
-    load_quants(tr.bits, tile + b * linear_quant_bytes(tr) + 4 * VF * h, w->q);
     const uint8_t *s = tile + l->scales_at + b * linear_scale_bytes(tr);
     if (!tr.k) {
         w->d = tr.power ? vf_load_bf16((const uint16_t *)(s + 2 * VF * h))
@@ -118,6 +118,15 @@ INLINE void load_packed(vt_dtype type, const linear_layout *l, const uint8_t *ti
         w->d = vf_mul(of_256, vf_of_int(vi_of_u8(s + VF * h)));
         w->e = vf_mul(vf_load_f16(d + 32 + 2 * VF * h), vf_of_int(vi_of_u8(s + 16 + VF * h)));
     }
+}
+
+/* Block b of a packed tile, rows VF h .. of it. */
+INLINE void load_packed(vt_dtype type, const linear_layout *l, const uint8_t *tile, int64_t b,
+                        int h, weight_block *w)
+{
+    const linear_traits tr = linear_traits_of(type);
+    load_quants(tr.bits, tile + b * linear_quant_bytes(tr) + 4 * VF * h, w->q);
+    load_scales(type, l, tile, b, h, w);
 }
 
 /* Bytes less the offset of their type. Only AMX has products of two signed bytes. */
@@ -416,7 +425,9 @@ enum { TILES_AT_ONCE = VF == 16 ? 2 : 1 }; /* that a panel is multiplied by at t
 /* A run of blocks of up to TILES_AT_ONCE tiles and one panel. */
 typedef struct block_run {
     int64_t blocks;
-    const uint8_t *tile, *panel; /* of the first block */
+    const uint8_t *tile, *panel; /* of the first block; tile: whole if it is packed */
+    const linear_layout *layout; /* of tiles that are packed */
+    int64_t first;               /* block of theirs */
     int tiles;
     int64_t apart;        /* bytes from a tile's blocks to those of the next */
     int n;                /* tokens, 1 .. 16 */
@@ -482,19 +493,26 @@ typedef struct row_pair {
     float *sum[2];       /* of token t from 16 t on */
 } row_pair;
 
-/* acc[r][t] += the products of groups g0 .. g0 + n - 1 (constants) of a block for T tokens.
- * scale_at: where the scales of these rows are, from their quants on; s, c: the tokens' scales and
- * corrections. A group of a token is loaded once for both vectors: with one vector every product
- * has a load of its own, and loads take as long as products do. */
-INLINE void add_groups(linear_traits tr, const row_pair *rows, int g0, int n, int scale_at,
-                       const uint8_t *q, const float *s, const float *c, int T, vf (*acc)[8])
+/* Group g of a block's quants, packed with `bits` or (8) unpacked. */
+INLINE vi load_group(int bits, const uint8_t *w, int g)
 {
-    vi sum[2][8];
+    if (bits == 8)
+        return vi_load(w + 64 * g);
+    const vi both = vi_load(w + 64 * (g % 4));
+    return vi_and(g < 4 ? both : VI_SRLI16(both, 4), vi_set8(15));
+}
+
+/* sum[r][t] = the products of groups g0 .. g0 + n - 1 (constants) of a block for T tokens. c: the
+ * tokens' corrections. A group of a token is loaded once for both vectors: with one vector every
+ * product has a load of its own, and loads take as long as products do. */
+INLINE void sum_groups(linear_traits tr, int bits, const row_pair *rows, int g0, int n,
+                       const uint8_t *q, const float *c, int T, vi (*sum)[8])
+{
     dot_begin(tr, c, T, sum[0]);
     dot_begin(tr, c, T, sum[1]);
     UNROLL
     for (int g = g0; g < g0 + n; g++) {
-        const vi first = vi_load(rows->w[0] + 64 * g), second = vi_load(rows->w[1] + 64 * g);
+        const vi first = load_group(bits, rows->w[0], g), second = load_group(bits, rows->w[1], g);
         UNROLL
         for (int t = 0; t < T; t++) {
             vi x = vi_set(load_i32(q + 32 * t + 4 * g));
@@ -503,13 +521,14 @@ INLINE void add_groups(linear_traits tr, const row_pair *rows, int g0, int n, in
             sum[1][t] = vi_dot(sum[1][t], second, x);
         }
     }
+}
+
+/* acc[t] += sum[t] times the rows' scales d and the tokens' scales s. */
+INLINE void add_scaled(vf d, const float *s, int T, const vi *sum, vf *acc)
+{
     UNROLL
-    for (int r = 0; r < 2; r++) {
-        const vf d = vf_load(rows->w[r] + scale_at);
-        UNROLL
-        for (int t = 0; t < T; t++)
-            acc[r][t] = vf_fma(vf_of_int(sum[r][t]), vf_mul(d, vf_set1(s[t])), acc[r][t]);
-    }
+    for (int t = 0; t < T; t++)
+        acc[t] = vf_fma(vf_of_int(sum[t]), vf_mul(d, vf_set1(s[t])), acc[t]);
 }
 
 /* The sums of T tokens (a constant <= 8) from t0 on. */
@@ -517,6 +536,7 @@ INLINE void dot_pair(linear_traits tr, const block_run *c, int t0, int T, row_pa
 {
     const uint8_t *q = c->panel;
     vf acc[2][8];
+    vi sum[2][8];
     UNROLL
     for (int i = 0; i < 2 * T; i++)
         acc[i / T][i % T] = c->resume ? vf_load(rows.sum[i / T] + 16 * (i % T)) : vf_zero();
@@ -524,15 +544,80 @@ INLINE void dot_pair(linear_traits tr, const block_run *c, int t0, int T, row_pa
         const float *s = (const float *)(q + 32 * PANEL) + t0;
         if (t0 == 0)
             prefetch_ahead(c, c->tiles, b);
-        add_groups(tr, &rows, 0, tr.halves ? 4 : 8, 512, q + 32 * t0, s, s + PANEL, T, acc);
-        if (tr.halves)
-            add_groups(tr, &rows, 4, 4, 576, q + 32 * t0, s, s + 2 * PANEL, T, acc);
+        sum_groups(tr, 8, &rows, 0, tr.halves ? 4 : 8, q + 32 * t0, s + PANEL, T, sum);
+        for (int r = 0; r < 2; r++)
+            add_scaled(vf_load(rows.w[r] + 512), s, T, sum[r], acc[r]);
+        if (tr.halves) {
+            sum_groups(tr, 8, &rows, 4, 4, q + 32 * t0, s + 2 * PANEL, T, sum);
+            for (int r = 0; r < 2; r++)
+                add_scaled(vf_load(rows.w[r] + 576), s, T, sum[r], acc[r]);
+        }
         rows.w[0] += unpacked_bytes(tr);
         rows.w[1] += unpacked_bytes(tr);
     }
     UNROLL
     for (int i = 0; i < 2 * T; i++)
         vf_store(rows.sum[i / T] + 16 * (i % T), acc[i / T][i % T]);
+}
+
+/* The same of packed weights, which saves unpacking them into memory: that takes as long as the
+ * products of 3 tokens. */
+INLINE void dot_packed_tokens(vt_dtype type, const block_run *c, int t0, int T, tile_sums *out)
+{
+    const linear_traits tr = linear_traits_of(type);
+    const uint8_t *q = c->panel, *tile[2] = {c->tile, c->tile + (VF == 8 ? 0 : c->apart)};
+    const int half[2] = {0, VF == 8};
+    const int64_t at = c->first * linear_quant_bytes(tr);
+    row_pair rows;
+    vf acc[2][8];
+    vi sum[2][8];
+    UNROLL
+    for (int r = 0; r < 2; r++) {
+        rows.w[r] = tile[r] + at + 4 * VF * half[r];
+        rows.sum[r] = out[VF == 8 ? 0 : r][t0] + VF * half[r];
+    }
+    UNROLL
+    for (int i = 0; i < 2 * T; i++)
+        acc[i / T][i % T] = c->resume ? vf_load(rows.sum[i / T] + 16 * (i % T)) : vf_zero();
+    for (int64_t b = 0; b < c->blocks; b++, q += panel_block_bytes(PANEL)) {
+        const float *s = (const float *)(q + 32 * PANEL) + t0;
+        if (t0 == 0)
+            prefetch_ahead(c, c->tiles, b);
+        sum_groups(tr, tr.bits, &rows, 0, 8, q + 32 * t0, s + PANEL, T, sum);
+        UNROLL
+        for (int r = 0; r < 2; r++) {
+            weight_block w;
+            load_scales(type, c->layout, tile[r], c->first + b, half[r], &w);
+            add_scaled(w.d, s, T, sum[r], acc[r]);
+            rows.w[r] += linear_quant_bytes(tr);
+        }
+    }
+    UNROLL
+    for (int i = 0; i < 2 * T; i++)
+        vf_store(rows.sum[i / T] + 16 * (i % T), acc[i / T][i % T]);
+}
+#else
+/* As dot_tile, of packed weights. */
+INLINE void dot_packed_tokens(vt_dtype type, const block_run *c, int t0, int T, tile_sums *out)
+{
+    const linear_traits tr = linear_traits_of(type);
+    for (int h = 0; h < HALVES; h++) {
+        const uint8_t *q = c->panel;
+        vf acc[8];
+        UNROLL
+        for (int t = 0; t < T; t++)
+            acc[t] = c->resume ? vf_load((*out)[t0 + t] + VF * h) : vf_zero();
+        for (int64_t b = 0; b < c->blocks; b++, q += panel_block_bytes(PANEL)) {
+            weight_block w;
+            load_packed(type, c->layout, c->tile, c->first + b, h, &w);
+            if (t0 == 0 && h == 0)
+                prefetch_ahead(c, 1, b);
+            add_block(tr, &w, q + 32 * t0, (const float *)(q + 32 * PANEL) + t0, PANEL, T, acc);
+        }
+        UNROLL
+        for (int t = 0; t < T; t++)
+            vf_store((*out)[t0 + t] + VF * h, acc[t]);
+    }
 }
 #endif
 
@@ -631,6 +716,100 @@ NOINLINE void min_panel(bool halves, const block_run *c, float (*low)[LINEAR_TIL
         min_sets((linear_traits){.min = true, .halves = true}, c, low);
     else
         min_sets((linear_traits){.min = true}, c, low);
+}
+
+/* ---- packed blocks of tiles and the tokens of a panel ---- */
+
+/* True of calls whose weights are multiplied as they are packed. With vpdpbusd, quants that are
+ * bytes or halves of bytes are unpacked in the products' own loads. */
+INLINE bool dots_packed(linear_traits tr, int64_t tokens)
+{
+#if defined(VNNI)
+    return tokens <= PANEL && (tr.bits == 4 || tr.bits == 8) && !tr.halves;
+#else
+    return (void)tr, tokens <= PACKED_TOKENS;
+#endif
+}
+
+INLINE void dot_packed_sets(vt_dtype type, const block_run *c, tile_sums *out)
+{
+    if (!dots_packed(linear_traits_of(type), 1))
+        return;
+    int t = 0;
+    for (; VF != 8 && t + 8 <= c->n; t += 8)
+        dot_packed_tokens(type, c, t, 8, out);
+    for (; t + 4 <= c->n; t += 4)
+        dot_packed_tokens(type, c, t, 4, out);
+    if (t + 2 <= c->n) {
+        dot_packed_tokens(type, c, t, 2, out);
+        t += 2;
+    }
+    if (t < c->n)
+        dot_packed_tokens(type, c, t, 1, out);
+}
+
+/* As dot_panel, of packed tiles. */
+NOINLINE void dot_packed_panel(vt_dtype type, const block_run *c, tile_sums *out)
+{
+    switch (type) {
+#define VT_QUANT(name, ...)                 \
+    case VT_##name:                         \
+        dot_packed_sets(VT_##name, c, out); \
+        break;
+#include "base/dtypes.h"
+    default:
+        assert(!"a quantised type");
+    }
+}
+
+/* As min_tokens, of a packed tile. */
+INLINE void min_packed_tokens(vt_dtype type, const block_run *c, int t0, int T,
+                              float (*low)[LINEAR_TILE])
+{
+    const linear_traits tr = linear_traits_of(type);
+    for (int h = 0; h < HALVES; h++) {
+        const float *s = (const float *)(c->panel + 32 * PANEL) + PANEL + t0;
+        vf acc[8];
+        UNROLL
+        for (int t = 0; t < T; t++)
+            acc[t] = c->resume ? vf_load(low[t0 + t] + VF * h) : vf_zero();
+        for (int64_t b = 0; b < c->blocks; b++, s += panel_block_bytes(PANEL) / 4) {
+            weight_block w;
+            load_scales(type, c->layout, c->tile, c->first + b, h, &w);
+            UNROLL
+            for (int t = 0; t < T; t++)
+                acc[t] = add_minima(tr, w.e, w.m, s + t, PANEL, acc[t]);
+        }
+        UNROLL
+        for (int t = 0; t < T; t++)
+            vf_store(low[t0 + t] + VF * h, acc[t]);
+    }
+}
+
+INLINE void min_packed_sets(vt_dtype type, const block_run *c, float (*low)[LINEAR_TILE])
+{
+    const linear_traits tr = linear_traits_of(type);
+    if (!tr.min || !dots_packed(tr, 1))
+        return;
+    if (c->n <= 2)
+        min_packed_tokens(type, c, 0, 2, low);
+    else
+        for (int t = 0; t < c->n; t += 8)
+            min_packed_tokens(type, c, t, 8, low);
+}
+
+/* As min_panel, of a packed tile. */
+NOINLINE void min_packed_panel(vt_dtype type, const block_run *c, float (*low)[LINEAR_TILE])
+{
+    switch (type) {
+#define VT_QUANT(name, ...)                 \
+    case VT_##name:                         \
+        min_packed_sets(VT_##name, c, low); \
+        break;
+#include "base/dtypes.h"
+    default:
+        assert(!"a quantised type");
+    }
 }
 
 #endif

@@ -551,9 +551,9 @@ static void quantise_share(const linear_args *a, const linear_layout *l, const v
 #ifdef LINEAR_PANEL /* the including file has its own function for a panel of a call */
 static void LINEAR_PANEL(vt_dtype type, int64_t tokens, const block_run *c, tile_sums *sum);
 static bool LINEAR_SIGNED(vt_dtype type, int64_t tokens); /* it wants signed quants */
-enum { UNIT_TILES = 1 };
+enum { UNIT_TILES = 1, PACKED_TOO = 0 }; /* with one tile a unit, all weights are unpacked */
 #else
-enum { UNIT_TILES = TILES_AT_ONCE };
+enum { UNIT_TILES = TILES_AT_ONCE, PACKED_TOO = 1 };
 #define LINEAR_PANEL(type, tokens, c, sum) ((void)(tokens), dot_panel(type, c, sum))
 #define LINEAR_SIGNED(type, tokens) ((void)(tokens), false)
 #endif
@@ -567,7 +567,8 @@ typedef struct group_job {
     const uint8_t *panels; /* all */
     int64_t first;         /* panel of the group */
     int n_panels;
-    bool ahead; /* the packed tiles after the unit's are needed soon */
+    bool ahead;  /* the packed tiles after the unit's are needed soon */
+    bool packed; /* the unit's tiles are multiplied in their packed form */
 } group_job;
 
 /* Tiles of a unit for several tokens: what LINEAR_PANEL takes at the same time, where that leaves
@@ -576,6 +577,21 @@ static int tiles_of_unit(const vt_weight *w, const linear_layout *l, int workers
 {
     bool wide = UNIT_TILES == 2 && l->n_tiles >= 8 * (int64_t)workers;
     return w->paired || wide ? 2 : 1;
+}
+
+/* One panel and one tile: its share of the minima, or (two, if c->tiles says so) its products. */
+static void run_blocks(const group_job *j, const block_run *c, bool minima, tile_sums *sum,
+                       float (*low)[LINEAR_TILE])
+{
+    const vt_dtype type = j->a->w->dtype;
+    if (PACKED_TOO && j->packed && minima)
+        min_packed_panel(type, c, low);
+    else if (PACKED_TOO && j->packed)
+        dot_packed_panel(type, c, sum);
+    else if (minima)
+        min_panel(linear_traits_of(type).halves, c, low);
+    else
+        LINEAR_PANEL(type, j->a->x->dim[0], c, sum);
 }
 
 /* Multiplies blocks first .. first + n - 1 of the unit's tiles by all panels; after the last block
@@ -592,7 +608,12 @@ static void run_chunk(const group_job *j, int64_t first, int64_t n, tile_sums (*
     block_run c = {.blocks = n, .resume = first > 0, .apart = CHUNK * unpacked_bytes(tr)};
     c.ahead_bytes = j->l->tile_bytes / j->l->blocks;
     c.ahead_apart = j->l->tile_bytes;
-    for (int k = 0; k < j->u->tiles; k++)
+    if (j->packed) {
+        c.layout = j->l;
+        c.first = first;
+        c.apart = j->l->tile_bytes;
+    }
+    for (int k = 0; k < j->u->tiles && !j->packed; k++)
         unpack_blocks(w->dtype, LINEAR_SIGNED(w->dtype, tokens), j->l,
                       packed + k * j->l->tile_bytes, first, n, j->unpacked + k * c.apart);
     for (int pass = tr.min ? 0 : 1; pass < 2; pass++)
@@ -604,14 +625,11 @@ static void run_chunk(const group_job *j, int64_t first, int64_t n, tile_sums (*
                 unit_prefetch(j->u, j->a, (j->first + p) * PANEL, c.n);
             for (int k = 0; k < j->u->tiles; k += c.tiles) {
                 c.tiles = pass == 1 && k + TILES_AT_ONCE <= j->u->tiles ? TILES_AT_ONCE : 1;
-                c.tile = j->unpacked + k * c.apart;
+                c.tile = (j->packed ? packed : j->unpacked) + k * c.apart;
                 c.ahead = NULL;
                 if (j->ahead && p == 0) /* its place in the unit after this one */
                     c.ahead = packed + (j->u->tiles + k) * c.ahead_apart + first * c.ahead_bytes;
-                if (pass == 0)
-                    min_panel(tr.halves, &c, low[p][k]);
-                else
-                    LINEAR_PANEL(w->dtype, tokens, &c, &sum[s][k]);
+                run_blocks(j, &c, pass == 0, &sum[s][k], low[p][k]);
             }
             if (pass == 1 && first + n == j->l->blocks)
                 unit_finish(j->u, j->a, (j->first + p) * PANEL, c.n, sum[s],
@@ -627,6 +645,8 @@ static void run_unit(const linear_args *a, const linear_layout *l, int64_t i, in
     unit u;
     unit_init(&u, a, l, i, per_unit);
     group_job j = {.a = a, .l = l, .u = &u, .unpacked = unpacked, .panels = panels};
+    j.packed = u.tiles % TILES_AT_ONCE == 0 && PACKED_TOO &&
+               dots_packed(linear_traits_of(a->w->dtype), a->x->dim[0]);
     const int64_t chunk = vt_ceil_div(l->blocks, vt_ceil_div(l->blocks, CHUNK)); /* all alike */
     for (j.first = first; j.first < last; j.first += GROUP) {
         j.n_panels = (int)(last - j.first < GROUP ? last - j.first : GROUP);

@@ -31,6 +31,7 @@
  * Tiles are configured when a call begins and released when it ends, because the operating system
  * has to save 8 KiB at each switch of a thread that holds tile data. */
 #define LINEAR_PANEL amx_panel
+#define LINEAR_OWN uses_tiles
 #define LINEAR_SIGNED amx_signed
 #define LINEAR_BF16 dot_bf16_streams
 #include "ops/linear/cpu/linear_simd.h"

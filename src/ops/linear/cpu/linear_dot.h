@@ -174,6 +174,17 @@ INLINE void unpack(vt_dtype type, bool is_signed, const linear_layout *l, const 
         }
 }
 
+/* How the weights of a call lie, and what their arithmetic asks for. Unpacked types may share a
+ * form. It is a constant wherever it is used. */
+typedef struct weight_form {
+    linear_traits tr;
+    bool packed;
+    vt_dtype type; /* of packed ones */
+} weight_form;
+
+#define UNPACKED(...) ((weight_form){.tr = {__VA_ARGS__}})
+#define PACKED(TYPE) ((weight_form){linear_traits_of(TYPE), true, TYPE})
+
 /* ---- the exact part: sums of int8 products ---- */
 
 /* 1: quants of 8 bits are multiplied as unsigned ones, as all others are. */
@@ -463,8 +474,16 @@ INLINE void prefetch_ahead(const block_run *c, int tiles, int64_t b)
             PREFETCH_L2(c->ahead + r * c->ahead_apart + b * c->ahead_bytes + i);
 }
 
+INLINE void load_weights(weight_form f, const block_run *c, int64_t b, int h, weight_block *w)
+{
+    if (f.packed)
+        load_packed(f.type, c->layout, c->tile, c->first + b, h, w);
+    else
+        load_unpacked(c->tile + b * unpacked_bytes(f.tr), h, w);
+}
+
 /* sum[t][row] for T tokens (a constant <= 8) from t0 on and one tile. */
-INLINE void dot_tile(linear_traits tr, const block_run *c, int t0, int T, tile_sums *sum)
+INLINE void dot_tile(weight_form f, const block_run *c, int t0, int T, tile_sums *sum)
 {
     for (int h = 0; h < HALVES; h++) {
         const uint8_t *q = c->panel;
@@ -474,10 +493,10 @@ INLINE void dot_tile(linear_traits tr, const block_run *c, int t0, int T, tile_s
             acc[t] = c->resume ? vf_load((*sum)[t0 + t] + VF * h) : vf_zero();
         for (int64_t b = 0; b < c->blocks; b++, q += panel_block_bytes(PANEL)) {
             weight_block w;
-            load_unpacked(c->tile + b * unpacked_bytes(tr), h, &w);
+            load_weights(f, c, b, h, &w);
             if (t0 == 0 && h == 0)
                 prefetch_ahead(c, 1, b);
-            add_block(tr, &w, q + 32 * t0, (const float *)(q + 32 * PANEL) + t0, PANEL, T, acc);
+            add_block(f.tr, &w, q + 32 * t0, (const float *)(q + 32 * PANEL) + t0, PANEL, T, acc);
         }
         UNROLL
         for (int t = 0; t < T; t++)
@@ -486,13 +505,6 @@ INLINE void dot_tile(linear_traits tr, const block_run *c, int t0, int T, tile_s
 }
 
 #if defined(VNNI)
-/* Two vectors of weight rows that are multiplied by the same tokens: of two tiles, or the halves of
- * one. */
-typedef struct row_pair {
-    const uint8_t *w[2]; /* where their quants of a block begin */
-    float *sum[2];       /* of token t from 16 t on */
-} row_pair;
-
 /* Group g of a block's quants, packed with `bits` or (8) unpacked. */
 INLINE vi load_group(int bits, const uint8_t *w, int g)
 {
@@ -502,17 +514,19 @@ INLINE vi load_group(int bits, const uint8_t *w, int g)
     return vi_and(g < 4 ? both : VI_SRLI16(both, 4), vi_set8(15));
 }
 
-/* sum[r][t] = the products of groups g0 .. g0 + n - 1 (constants) of a block for T tokens. c: the
- * tokens' corrections. A group of a token is loaded once for both vectors: with one vector every
- * product has a load of its own, and loads take as long as products do. */
-INLINE void sum_groups(linear_traits tr, int bits, const row_pair *rows, int g0, int n,
-                       const uint8_t *q, const float *c, int T, vi (*sum)[8])
+/* sum[r][t] = the products of groups g0 .. g0 + n - 1 (constants) of a block for T tokens and two
+ * vectors of rows. w: where the quants of each begin; c: the tokens' corrections. A group of a
+ * token is loaded once for both vectors: with one every product has a load of its own, and loads
+ * take as long as products do. */
+INLINE void sum_groups(weight_form f, const uint8_t *const *w, int g0, int n, const uint8_t *q,
+                       const float *c, int T, vi (*sum)[8])
 {
-    dot_begin(tr, c, T, sum[0]);
-    dot_begin(tr, c, T, sum[1]);
+    const int bits = f.packed ? f.tr.bits : 8;
+    dot_begin(f.tr, c, T, sum[0]);
+    dot_begin(f.tr, c, T, sum[1]);
     UNROLL
     for (int g = g0; g < g0 + n; g++) {
-        const vi first = load_group(bits, rows->w[0], g), second = load_group(bits, rows->w[1], g);
+        const vi first = load_group(bits, w[0], g), second = load_group(bits, w[1], g);
         UNROLL
         for (int t = 0; t < T; t++) {
             vi x = vi_set(load_i32(q + 32 * t + 4 * g));
@@ -531,124 +545,77 @@ INLINE void add_scaled(vf d, const float *s, int T, const vi *sum, vf *acc)
         acc[t] = vf_fma(vf_of_int(sum[t]), vf_mul(d, vf_set1(s[t])), acc[t]);
 }
 
-/* The sums of T tokens (a constant <= 8) from t0 on. */
-INLINE void dot_pair(linear_traits tr, const block_run *c, int t0, int T, row_pair rows)
+/* The sums of T tokens (a constant <= 8) from t0 on and two vectors of rows: of two tiles, or the
+ * halves of one. */
+INLINE void dot_pair(weight_form f, const block_run *c, int t0, int T, tile_sums *out)
 {
-    const uint8_t *q = c->panel;
+    enum { SPLIT = VF == 8 };
+    const int64_t step = f.packed ? linear_quant_bytes(f.tr) : unpacked_bytes(f.tr);
+    const uint8_t *q = c->panel, *tile[2] = {c->tile, c->tile + (SPLIT ? 0 : c->apart)}, *w[2];
+    float *to[2];
     vf acc[2][8];
     vi sum[2][8];
-    UNROLL
-    for (int i = 0; i < 2 * T; i++)
-        acc[i / T][i % T] = c->resume ? vf_load(rows.sum[i / T] + 16 * (i % T)) : vf_zero();
-    for (int64_t b = 0; b < c->blocks; b++, q += panel_block_bytes(PANEL)) {
-        const float *s = (const float *)(q + 32 * PANEL) + t0;
-        if (t0 == 0)
-            prefetch_ahead(c, c->tiles, b);
-        sum_groups(tr, 8, &rows, 0, tr.halves ? 4 : 8, q + 32 * t0, s + PANEL, T, sum);
-        for (int r = 0; r < 2; r++)
-            add_scaled(vf_load(rows.w[r] + 512), s, T, sum[r], acc[r]);
-        if (tr.halves) {
-            sum_groups(tr, 8, &rows, 4, 4, q + 32 * t0, s + 2 * PANEL, T, sum);
-            for (int r = 0; r < 2; r++)
-                add_scaled(vf_load(rows.w[r] + 576), s, T, sum[r], acc[r]);
-        }
-        rows.w[0] += unpacked_bytes(tr);
-        rows.w[1] += unpacked_bytes(tr);
-    }
-    UNROLL
-    for (int i = 0; i < 2 * T; i++)
-        vf_store(rows.sum[i / T] + 16 * (i % T), acc[i / T][i % T]);
-}
-
-/* The same of packed weights, which saves unpacking them into memory: that takes as long as the
- * products of 3 tokens. */
-INLINE void dot_packed_tokens(vt_dtype type, const block_run *c, int t0, int T, tile_sums *out)
-{
-    const linear_traits tr = linear_traits_of(type);
-    const uint8_t *q = c->panel, *tile[2] = {c->tile, c->tile + (VF == 8 ? 0 : c->apart)};
-    const int half[2] = {0, VF == 8};
-    const int64_t at = c->first * linear_quant_bytes(tr);
-    row_pair rows;
-    vf acc[2][8];
-    vi sum[2][8];
-    UNROLL
     for (int r = 0; r < 2; r++) {
-        rows.w[r] = tile[r] + at + 4 * VF * half[r];
-        rows.sum[r] = out[VF == 8 ? 0 : r][t0] + VF * half[r];
+        w[r] = tile[r] + (f.packed ? c->first * step : 0) + 4 * VF * SPLIT * r;
+        to[r] = out[SPLIT ? 0 : r][t0] + VF * SPLIT * r;
     }
     UNROLL
     for (int i = 0; i < 2 * T; i++)
-        acc[i / T][i % T] = c->resume ? vf_load(rows.sum[i / T] + 16 * (i % T)) : vf_zero();
+        acc[i / T][i % T] = c->resume ? vf_load(to[i / T] + LINEAR_TILE * (i % T)) : vf_zero();
     for (int64_t b = 0; b < c->blocks; b++, q += panel_block_bytes(PANEL)) {
         const float *s = (const float *)(q + 32 * PANEL) + t0;
         if (t0 == 0)
             prefetch_ahead(c, c->tiles, b);
-        sum_groups(tr, tr.bits, &rows, 0, 8, q + 32 * t0, s + PANEL, T, sum);
+        sum_groups(f, w, 0, f.tr.halves ? 4 : 8, q + 32 * t0, s + PANEL, T, sum);
         UNROLL
         for (int r = 0; r < 2; r++) {
-            weight_block w;
-            load_scales(type, c->layout, tile[r], c->first + b, half[r], &w);
-            add_scaled(w.d, s, T, sum[r], acc[r]);
-            rows.w[r] += linear_quant_bytes(tr);
+            weight_block scales;
+            if (f.packed)
+                load_scales(f.type, c->layout, tile[r], c->first + b, SPLIT * r, &scales);
+            else
+                scales.d = vf_load(w[r] + 512);
+            add_scaled(scales.d, s, T, sum[r], acc[r]);
         }
+        if (f.tr.halves) { /* only unpacked ones */
+            sum_groups(f, w, 4, 4, q + 32 * t0, s + 2 * PANEL, T, sum);
+            UNROLL
+            for (int r = 0; r < 2; r++)
+                add_scaled(vf_load(w[r] + 576), s, T, sum[r], acc[r]);
+        }
+        w[0] += step;
+        w[1] += step;
     }
     UNROLL
     for (int i = 0; i < 2 * T; i++)
-        vf_store(rows.sum[i / T] + 16 * (i % T), acc[i / T][i % T]);
-}
-#else
-/* As dot_tile, of packed weights. */
-INLINE void dot_packed_tokens(vt_dtype type, const block_run *c, int t0, int T, tile_sums *out)
-{
-    const linear_traits tr = linear_traits_of(type);
-    for (int h = 0; h < HALVES; h++) {
-        const uint8_t *q = c->panel;
-        vf acc[8];
-        UNROLL
-        for (int t = 0; t < T; t++)
-            acc[t] = c->resume ? vf_load((*out)[t0 + t] + VF * h) : vf_zero();
-        for (int64_t b = 0; b < c->blocks; b++, q += panel_block_bytes(PANEL)) {
-            weight_block w;
-            load_packed(type, c->layout, c->tile, c->first + b, h, &w);
-            if (t0 == 0 && h == 0)
-                prefetch_ahead(c, 1, b);
-            add_block(tr, &w, q + 32 * t0, (const float *)(q + 32 * PANEL) + t0, PANEL, T, acc);
-        }
-        UNROLL
-        for (int t = 0; t < T; t++)
-            vf_store((*out)[t0 + t] + VF * h, acc[t]);
-    }
+        vf_store(to[i / T] + LINEAR_TILE * (i % T), acc[i / T][i % T]);
 }
 #endif
 
-INLINE void dot_tokens(linear_traits tr, const block_run *c, int t0, int T, tile_sums *sum)
+INLINE void dot_tokens(weight_form f, const block_run *c, int t0, int T, tile_sums *sum)
 {
 #if defined(VNNI)
     if (VF == 8 || c->tiles == 2) {
-        const int64_t apart = VF == 8 ? 4 * VF : c->apart;
-        dot_pair(tr, c, t0, T,
-                 (row_pair){{c->tile, c->tile + apart},
-                            {sum[0][t0], VF == 8 ? sum[0][t0] + VF : sum[1][t0]}});
+        dot_pair(f, c, t0, T, sum);
         return;
     }
 #endif
-    dot_tile(tr, c, t0, T, sum);
+    dot_tile(f, c, t0, T, sum);
 }
 
 /* The tokens of a panel, in the largest sets that registers hold. */
-INLINE void dot_sets(linear_traits tr, const block_run *c, tile_sums *sum)
+INLINE void dot_sets(weight_form f, const block_run *c, tile_sums *sum)
 {
     int t = 0;
     for (; VF != 8 && t + 8 <= c->n; t += 8)
-        dot_tokens(tr, c, t, 8, sum);
+        dot_tokens(f, c, t, 8, sum);
     for (; t + 4 <= c->n; t += 4)
-        dot_tokens(tr, c, t, 4, sum);
+        dot_tokens(f, c, t, 4, sum);
     if (t + 2 <= c->n) {
-        dot_tokens(tr, c, t, 2, sum);
+        dot_tokens(f, c, t, 2, sum);
         t += 2;
     }
     if (t < c->n)
-        dot_tokens(tr, c, t, 1, sum);
+        dot_tokens(f, c, t, 1, sum);
 }
 
 /* sum[tile][t][row] of the products. Once they are unpacked, types differ only by the arithmetic
@@ -660,24 +627,23 @@ NOINLINE void dot_panel(vt_dtype type, const block_run *c, tile_sums *sum)
     const bool any = UNSIGNED; /* vpdpbusd does not ask how many bits there are */
     assert(t.bits == 8 || (t.bits > 0 && t.bits <= (t.halves ? 6 : 5)));
     if (t.halves && t.min)
-        dot_sets((linear_traits){.bits = 2, .halves = true, .min = true}, c, sum);
+        dot_sets(UNPACKED(.bits = 2, .halves = true, .min = true), c, sum);
     else if (t.halves)
-        dot_sets((linear_traits){.bits = 6, .halves = true}, c, sum);
+        dot_sets(UNPACKED(.bits = 6, .halves = true), c, sum);
     else if (t.min && (any || t.bits <= 4))
-        dot_sets((linear_traits){.bits = 4, .min = true}, c, sum);
+        dot_sets(UNPACKED(.bits = 4, .min = true), c, sum);
     else if (t.min)
-        dot_sets((linear_traits){.bits = 5, .min = true}, c, sum);
+        dot_sets(UNPACKED(.bits = 5, .min = true), c, sum);
     else if (any || t.bits == 8)
-        dot_sets((linear_traits){.bits = 8}, c, sum);
+        dot_sets(UNPACKED(.bits = 8), c, sum);
     else if (t.bits <= 4)
-        dot_sets((linear_traits){.bits = 4}, c, sum);
+        dot_sets(UNPACKED(.bits = 4), c, sum);
     else
-        dot_sets((linear_traits){.bits = 5}, c, sum);
+        dot_sets(UNPACKED(.bits = 5), c, sum);
 }
 
 /* low[t][row] += the share of the minima, for T tokens (a constant <= 8) from t0 on. */
-INLINE void min_tokens(linear_traits tr, const block_run *c, int t0, int T,
-                       float (*low)[LINEAR_TILE])
+INLINE void min_tokens(weight_form f, const block_run *c, int t0, int T, float (*low)[LINEAR_TILE])
 {
     for (int h = 0; h < HALVES; h++) {
         const float *s = (const float *)(c->panel + 32 * PANEL) + PANEL + t0;
@@ -686,13 +652,17 @@ INLINE void min_tokens(linear_traits tr, const block_run *c, int t0, int T,
         for (int t = 0; t < T; t++)
             acc[t] = c->resume ? vf_load(low[t0 + t] + VF * h) : vf_zero();
         for (int64_t b = 0; b < c->blocks; b++, s += panel_block_bytes(PANEL) / 4) {
-            const uint8_t *at = c->tile + b * unpacked_bytes(tr) + 576 + 4 * VF * h;
-            vf m[2] = {vf_zero(), vf_zero()};
-            for (int i = 0; i < 2 && tr.halves; i++)
-                m[i] = vf_load(at + 64 + 64 * i);
+            weight_block w = {.m = {vf_zero(), vf_zero()}};
+            const uint8_t *at = c->tile + b * unpacked_bytes(f.tr) + 576 + 4 * VF * h;
+            if (f.packed)
+                load_scales(f.type, c->layout, c->tile, c->first + b, h, &w);
+            else
+                w.e = vf_load(at);
+            for (int i = 0; i < 2 && f.tr.halves && !f.packed; i++)
+                w.m[i] = vf_load(at + 64 + 64 * i);
             UNROLL
             for (int t = 0; t < T; t++)
-                acc[t] = add_minima(tr, vf_load(at), m, s + t, PANEL, acc[t]);
+                acc[t] = add_minima(f.tr, w.e, w.m, s + t, PANEL, acc[t]);
         }
         UNROLL
         for (int t = 0; t < T; t++)
@@ -700,28 +670,29 @@ INLINE void min_tokens(linear_traits tr, const block_run *c, int t0, int T,
     }
 }
 
-INLINE void min_sets(linear_traits tr, const block_run *c, float (*low)[LINEAR_TILE])
+INLINE void min_sets(weight_form f, const block_run *c, float (*low)[LINEAR_TILE])
 {
     if (c->n <= 2)
-        min_tokens(tr, c, 0, 2, low);
+        min_tokens(f, c, 0, 2, low);
     else
         for (int t = 0; t < c->n; t += 8)
-            min_tokens(tr, c, t, 8, low);
+            min_tokens(f, c, t, 8, low);
 }
 
 /* low[t][row] for at least the panel's tokens. */
 NOINLINE void min_panel(bool halves, const block_run *c, float (*low)[LINEAR_TILE])
 {
     if (halves)
-        min_sets((linear_traits){.min = true, .halves = true}, c, low);
+        min_sets(UNPACKED(.min = true, .halves = true), c, low);
     else
-        min_sets((linear_traits){.min = true}, c, low);
+        min_sets(UNPACKED(.min = true), c, low);
 }
 
-/* ---- packed blocks of tiles and the tokens of a panel ---- */
+/* ---- packed tiles and the tokens of a panel ---- */
 
-/* True of calls whose weights are multiplied as they are packed. With vpdpbusd, quants that are
- * bytes or halves of bytes are unpacked in the products' own loads. */
+/* Returns whether a call of so many tokens multiplies weights as they are packed: unpacking them
+ * into memory takes as long as the products of 3 tokens. With vpdpbusd, quants that are bytes or
+ * halves of bytes are unpacked in the products' own loads. */
 INLINE bool dots_packed(linear_traits tr, int64_t tokens)
 {
 #if defined(VNNI)
@@ -731,81 +702,21 @@ INLINE bool dots_packed(linear_traits tr, int64_t tokens)
 #endif
 }
 
-INLINE void dot_packed_sets(vt_dtype type, const block_run *c, tile_sums *out)
-{
-    if (!dots_packed(linear_traits_of(type), 1))
-        return;
-    int t = 0;
-    for (; VF != 8 && t + 8 <= c->n; t += 8)
-        dot_packed_tokens(type, c, t, 8, out);
-    for (; t + 4 <= c->n; t += 4)
-        dot_packed_tokens(type, c, t, 4, out);
-    if (t + 2 <= c->n) {
-        dot_packed_tokens(type, c, t, 2, out);
-        t += 2;
-    }
-    if (t < c->n)
-        dot_packed_tokens(type, c, t, 1, out);
-}
-
-/* As dot_panel, of packed tiles. */
-NOINLINE void dot_packed_panel(vt_dtype type, const block_run *c, tile_sums *out)
+/* As min_panel (minima) or dot_panel, of packed tiles. */
+#define PACKED_PANEL(TYPE)                                \
+    case VT_##TYPE:                                       \
+        if (!dots_packed(linear_traits_of(VT_##TYPE), 1)) \
+            break;                                        \
+        if (minima && linear_traits_of(VT_##TYPE).min)    \
+            min_sets(PACKED(VT_##TYPE), c, low);          \
+        else if (!minima)                                 \
+            dot_sets(PACKED(VT_##TYPE), c, sum);          \
+        break;
+NOINLINE void packed_panel(vt_dtype type, const block_run *c, bool minima, tile_sums *sum,
+                           float (*low)[LINEAR_TILE])
 {
     switch (type) {
-#define VT_QUANT(name, ...)                 \
-    case VT_##name:                         \
-        dot_packed_sets(VT_##name, c, out); \
-        break;
-#include "base/dtypes.h"
-    default:
-        assert(!"a quantised type");
-    }
-}
-
-/* As min_tokens, of a packed tile. */
-INLINE void min_packed_tokens(vt_dtype type, const block_run *c, int t0, int T,
-                              float (*low)[LINEAR_TILE])
-{
-    const linear_traits tr = linear_traits_of(type);
-    for (int h = 0; h < HALVES; h++) {
-        const float *s = (const float *)(c->panel + 32 * PANEL) + PANEL + t0;
-        vf acc[8];
-        UNROLL
-        for (int t = 0; t < T; t++)
-            acc[t] = c->resume ? vf_load(low[t0 + t] + VF * h) : vf_zero();
-        for (int64_t b = 0; b < c->blocks; b++, s += panel_block_bytes(PANEL) / 4) {
-            weight_block w;
-            load_scales(type, c->layout, c->tile, c->first + b, h, &w);
-            UNROLL
-            for (int t = 0; t < T; t++)
-                acc[t] = add_minima(tr, w.e, w.m, s + t, PANEL, acc[t]);
-        }
-        UNROLL
-        for (int t = 0; t < T; t++)
-            vf_store(low[t0 + t] + VF * h, acc[t]);
-    }
-}
-
-INLINE void min_packed_sets(vt_dtype type, const block_run *c, float (*low)[LINEAR_TILE])
-{
-    const linear_traits tr = linear_traits_of(type);
-    if (!tr.min || !dots_packed(tr, 1))
-        return;
-    if (c->n <= 2)
-        min_packed_tokens(type, c, 0, 2, low);
-    else
-        for (int t = 0; t < c->n; t += 8)
-            min_packed_tokens(type, c, t, 8, low);
-}
-
-/* As min_panel, of a packed tile. */
-NOINLINE void min_packed_panel(vt_dtype type, const block_run *c, float (*low)[LINEAR_TILE])
-{
-    switch (type) {
-#define VT_QUANT(name, ...)                 \
-    case VT_##name:                         \
-        min_packed_sets(VT_##name, c, low); \
-        break;
+#define VT_QUANT(name, ...) PACKED_PANEL(name)
 #include "base/dtypes.h"
     default:
         assert(!"a quantised type");

@@ -548,13 +548,13 @@ static void quantise_share(const linear_args *a, const linear_layout *l, const v
     }
 }
 
-#ifdef LINEAR_PANEL /* the including file has its own function for a panel of a call */
+#ifdef LINEAR_PANEL /* the including file has its own function for a panel, which some calls take */
 static void LINEAR_PANEL(vt_dtype type, int64_t tokens, const block_run *c, tile_sums *sum);
+static bool LINEAR_OWN(vt_dtype type, int64_t tokens);    /* these calls */
 static bool LINEAR_SIGNED(vt_dtype type, int64_t tokens); /* it wants signed quants */
-enum { UNIT_TILES = 1, PACKED_TOO = 0 }; /* with one tile a unit, all weights are unpacked */
 #else
-enum { UNIT_TILES = TILES_AT_ONCE, PACKED_TOO = 1 };
 #define LINEAR_PANEL(type, tokens, c, sum) ((void)(tokens), dot_panel(type, c, sum))
+#define LINEAR_OWN(type, tokens) ((void)(type), (void)(tokens), false)
 #define LINEAR_SIGNED(type, tokens) ((void)(tokens), false)
 #endif
 
@@ -571,11 +571,12 @@ typedef struct group_job {
     bool packed; /* the unit's tiles are multiplied in their packed form */
 } group_job;
 
-/* Tiles of a unit for several tokens: what LINEAR_PANEL takes at the same time, where that leaves
- * every worker enough units. */
-static int tiles_of_unit(const vt_weight *w, const linear_layout *l, int workers)
+/* Tiles of a unit for several tokens: what is multiplied at the same time, where that leaves every
+ * worker enough units. */
+static int tiles_of_unit(const vt_weight *w, const linear_layout *l, int workers, int64_t tokens)
 {
-    bool wide = UNIT_TILES == 2 && l->n_tiles >= 8 * (int64_t)workers;
+    bool wide = TILES_AT_ONCE == 2 && !LINEAR_OWN(w->dtype, tokens) &&
+                l->n_tiles >= 8 * (int64_t)workers;
     return w->paired || wide ? 2 : 1;
 }
 
@@ -584,10 +585,8 @@ static void run_blocks(const group_job *j, const block_run *c, bool minima, tile
                        float (*low)[LINEAR_TILE])
 {
     const vt_dtype type = j->a->w->dtype;
-    if (PACKED_TOO && j->packed && minima)
-        min_packed_panel(type, c, low);
-    else if (PACKED_TOO && j->packed)
-        dot_packed_panel(type, c, sum);
+    if (j->packed)
+        packed_panel(type, c, minima, sum, low);
     else if (minima)
         min_panel(linear_traits_of(type).halves, c, low);
     else
@@ -645,7 +644,7 @@ static void run_unit(const linear_args *a, const linear_layout *l, int64_t i, in
     unit u;
     unit_init(&u, a, l, i, per_unit);
     group_job j = {.a = a, .l = l, .u = &u, .unpacked = unpacked, .panels = panels};
-    j.packed = u.tiles % TILES_AT_ONCE == 0 && PACKED_TOO &&
+    j.packed = !LINEAR_OWN(a->w->dtype, a->x->dim[0]) &&
                dots_packed(linear_traits_of(a->w->dtype), a->x->dim[0]);
     const int64_t chunk = vt_ceil_div(l->blocks, vt_ceil_div(l->blocks, CHUNK)); /* all alike */
     for (j.first = first; j.first < last; j.first += GROUP) {
@@ -666,7 +665,7 @@ static void run_tokens(const linear_args *a, const linear_layout *l, const vt_la
     quantise_share(a, l, lane, panels);
     vt_team_barrier(lane->team, lane->worker);
 
-    int per_unit = tiles_of_unit(w, l, lane->n_workers);
+    int per_unit = tiles_of_unit(w, l, lane->n_workers, tokens);
     int64_t units = vt_ceil_div(l->n_tiles, per_unit), begin, end;
     if (has_fixed_shares(tokens, lane)) {
         vt_lane_share(lane, units, 1, &begin, &end);
@@ -781,7 +780,7 @@ static void simd_describe(const void *args, const vt_target *t, const vt_size *s
     int32_t per_unit = a->w->paired ? 2 : streams ? 1 : FLOAT_TILES;
     vt_lane lane = {.n_workers = t->limits.n_workers > 0 ? t->limits.n_workers : 1};
     if (quantised && !streams)
-        per_unit = tiles_of_unit(a->w, &l, lane.n_workers);
+        per_unit = tiles_of_unit(a->w, &l, lane.n_workers, tokens);
     int64_t units = vt_ceil_div(l.n_tiles, per_unit), chunk = units_per_ticket(units, &lane);
     int64_t items = vt_ceil_div(units, chunk);
     if ((streams || quantised) && has_fixed_shares(tokens, &lane))

@@ -1,6 +1,8 @@
 /* Paged attention over the vector type: see simd_portable.h for how this header is compiled.
  * Decode and prefill are the same code: a task is a tile of query rows of one KV head, a decode's
- * tile is the group of heads that share the KV head.
+ * tile is the group of heads that share the KV head. Decodes that share their first pages are one
+ * task: the loop below runs over what they share with the rows of all, and goes on with each one's
+ * rows and its own KV (run_tile).
  *
  *   for each chunk of 256 KV positions          (absolute multiples: the state starts empty)
  *     for each block of 64                      (absolute multiples)

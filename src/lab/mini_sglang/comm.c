@@ -179,8 +179,13 @@ static void tell_hardware(lab *l, const lab_link *m)
     const vt_roofs *r = &l->roofs;
     if (l->ordinal < 0) {
         lab_number(l, "link", m->per_s, VT_BYTES_PER_S, "derived", m->what);
-        lab_number(l, "sync", m->meeting_s, VT_SECONDS, "measured",
-                   "threads of one process meet; processes need at least that");
+        if (isfinite(m->meeting_s))
+            lab_number(l, "sync", m->meeting_s, VT_SECONDS, "measured",
+                       "threads of one process meet; processes need at least that");
+        else
+            lab_missing(l, "sync",
+                        "other programs disturbed the roof of threads that meet; "
+                        "`vitrine env` measures it again in a quiet moment");
     } else if (m->per_s > 0) {
         lab_item(l, "link", "to the device %f B/s, from it %f B/s (measured, pinned host memory)",
                  r->to_device_bytes_per_s, r->from_device_bytes_per_s);

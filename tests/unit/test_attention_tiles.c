@@ -146,7 +146,7 @@ static void test_tiles_hold_every_decode_once_and_read_what_is_said(void **state
 static void test_tiles_leave_work_for_every_worker(void **state)
 {
     static const int32_t want[][2] = {/* workers, tiles */
-                                      {1, 2}, {2, 2}, {3, 2}, {4, 4}, {8, 8}, {16, 16}};
+                                      {0, 0}, {1, 2}, {2, 2}, {3, 2}, {4, 4}, {8, 8}, {16, 16}};
     vt_case c = {.p = {64, 1, 400, 9, 3, 8, VT_F16, 16, 0, 64, 0}};
     (void)state;
     for (size_t i = 0; i < sizeof want / sizeof *want; i++) {

@@ -95,7 +95,7 @@ static vt_cost decode_cost(const void *args, const vt_batch *batch)
     return c;
 }
 
-/* The CPU's rows read the KV of every tile separately. */
+/* Tasks of the CPU's rows read the KV of a tile once, and tiles of one group read it again. */
 vt_cost attention_decode_extra(const void *args, const vt_target *t, const vt_batch *batch)
 {
     const attention_args *a = args;

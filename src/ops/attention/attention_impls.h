@@ -36,8 +36,8 @@ typedef struct attention_task {
     int32_t seq, kv_head, row, n_rows; /* flat rows [row, row + n_rows) */
 } attention_task;
 
-/* Decodes that one task computes together, for one KV head: it reads the KV that they share once
- * for all of them, and then each one's own. */
+/* Decodes that one task computes together, for one KV head. The task reads the KV that they share
+ * once for all of them, and then the rest of each one's KV. */
 typedef struct attention_tile {
     int32_t first, n; /* sequences: plan.order[first .. first + n) */
     int32_t shared;   /* KV tokens, whole blocks of ATTENTION_BLOCK */
@@ -52,7 +52,7 @@ typedef struct attention_plan {
     bool one_each;      /* every sequence has one task per KV head, as in decode */
     int32_t n_items;    /* split: (task, chunk) pairs; else 0 */
     size_t part_floats; /* of one item's partial state: rows, their maxima and sums */
-    /* Where decodes share pages, each task is one of a tile; else n_tiles is 0. */
+    /* Where decodes share pages, a task is a KV head of a tile; else n_tiles is 0. */
     int32_t n_tiles;
     attention_tile *tile; /* [n_tiles] */
     int32_t *order;       /* every sequence once */

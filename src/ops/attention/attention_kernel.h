@@ -166,8 +166,8 @@ static void load_rows(const attention_plan *p, const attention_task *t, int32_t 
     }
 }
 
-/* The rows of a task alone. A single tile of rows, as a decode has, uses each key and value once.
- */
+/* Loads the query rows of a task that shares nothing. A single tile of rows, as a decode has, uses
+ * each key and value once, so they are read where they lie. */
 static void load_task(const attention_plan *p, const attention_task *t, int32_t stride, scratch *s)
 {
     s->direct = is_direct(p->args, t->n_rows);
@@ -222,8 +222,8 @@ static kv_view view_of_chunk(const attention_plan *p, const attention_task *t, i
     return kv;
 }
 
-/* Computes n_rows rows in `s` over what is wanted of one chunk, into `state`. It goes on from
- * there where the chunk's first blocks are in it already. */
+/* Computes n_rows rows in `s` over what the view wants of one chunk, into `state`. goes_on: the
+ * state holds the chunk's blocks before these. */
 static void attend_chunk(const kv_view *kv, int32_t n_rows, int32_t chunk, scratch *s,
                          const row_states *state, bool goes_on)
 {
@@ -244,8 +244,8 @@ static void attend_chunk(const kv_view *kv, int32_t n_rows, int32_t chunk, scrat
     }
 }
 
-/* Computes n_rows rows in `s` over all that the view wants, into `total`. goes_on: the chunk in
- * which it begins has been begun in `chunk`. */
+/* Computes n_rows rows in `s` over all that the view wants, into `total`. goes_on: `chunk` holds
+ * the blocks before these of the chunk in which the view begins. */
 static void attend(const kv_view *kv, int32_t n_rows, scratch *s, const row_states *total,
                    const row_states *chunk, bool goes_on)
 {
@@ -275,7 +275,7 @@ static row_states states_from(const row_states *s, int32_t row, int32_t stride)
     return (row_states){.m = s->m + row, .l = s->l + row, .acc = s->acc + row * stride};
 }
 
-/* The task of member i of a tile alone. */
+/* Returns the task that member i of a tile would be by itself. */
 static attention_task task_of_member(const attention_plan *p, const attention_tile *tile,
                                      int32_t kv_head, int32_t i)
 {

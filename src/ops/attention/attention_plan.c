@@ -149,11 +149,13 @@ attention_plan attention_plan_make(const attention_args *a, int32_t first_seq, i
 
 /* ---- tiles of decodes that share pages ---- */
 
-/* The most members of a tile. A window that hides a decode's first tokens allows one: rows of a
- * shared part all begin with its first token. */
+/* The most members of a tile; 1: decodes share nothing. A window that hides a decode's first tokens
+ * allows one: rows of a shared part all begin with its first token. */
 static int32_t most_members(const attention_args *a, const vt_batch *b, int32_t n_workers)
 {
     int32_t tokens = 1;
+    if (n_workers < 1) /* a target without a team */
+        return 1;
     for (int32_t s = 0; s < b->n_decode; s++) {
         int32_t last = b->q_start[s + 1] - 1, n = b->q_start[s + 1] - b->q_start[s];
         if (a->window > 0 && b->position[last] >= a->window)
@@ -166,8 +168,8 @@ static int32_t most_members(const attention_args *a, const vt_batch *b, int32_t 
     return most > 1 ? (int32_t)most : 1;
 }
 
-/* Tiles of a group of n. Where most decodes are in it, and its tiles so take most of the time, the
- * workers get equally many tasks if that leaves two members a tile. */
+/* Returns how many tiles a group of n decodes becomes. Where most decodes are in it, its tiles take
+ * most of the time: the workers then get equally many tasks, if that leaves two members a tile. */
 static int32_t tiles_of_group(const attention_args *a, const vt_batch *b, int32_t n_workers,
                               int32_t n, int32_t most)
 {
@@ -178,19 +180,29 @@ static int32_t tiles_of_group(const attention_args *a, const vt_batch *b, int32_
     return tiles;
 }
 
-/* The groups of a batch. One without pages has only their sizes, no members. */
+/* Counts a decode of a batch without pages that shares `len` tokens with a group. Of each group one
+ * member has no such count (shared_kv_find). */
+static void count_member(shared_groups *out, int32_t len)
+{
+    int32_t i = 0;
+    while (i < out->n && out->group[i].len != len)
+        i++;
+    if (i == SHARED_MOST_SEQS / 2)
+        return;
+    if (i == out->n)
+        out->group[out->n++] = (shared_group){.n = 1, .len = len};
+    out->group[i].n++;
+}
+
+/* Finds the groups of a batch. Without pages it has only their sizes, no members. */
 static void find_groups(const vt_batch *b, shared_groups *out)
 {
+    out->n = out->n_seqs = 0;
     if (b->page_ids)
         shared_groups_find(b, &shared_rule_any, out);
-    for (int32_t s = 0, i; !b->page_ids && b->shared_kv && s < b->n_decode; s++) {
-        for (i = 0; i < out->n && out->group[i].len != b->shared_kv[s]; i++) {
-        }
-        if (b->shared_kv[s] > 0 && i == out->n && i < SHARED_MOST_SEQS / 2)
-            out->group[out->n++] = (shared_group){.n = 1, .len = b->shared_kv[s]};
-        if (i < out->n)
-            out->group[i].n++;
-    }
+    for (int32_t s = 0; !b->page_ids && b->shared_kv && s < b->n_decode; s++)
+        if (b->shared_kv[s] > 0)
+            count_member(out, b->shared_kv[s]);
 }
 
 static int32_t whole_blocks(int32_t tokens) { return tokens / ATTENTION_BLOCK * ATTENTION_BLOCK; }
@@ -199,10 +211,11 @@ int32_t attention_plan_tiles(const attention_args *a, const vt_batch *b, int32_t
                              int64_t *saved)
 {
     int32_t most = most_members(a, b, n_workers), n = b->n_decode;
-    shared_groups groups = {0};
+    shared_groups groups;
     *saved = 0;
-    if (most > 1)
-        find_groups(b, &groups);
+    if (most < 2)
+        return 0;
+    find_groups(b, &groups);
     for (int32_t i = 0; i < groups.n; i++) {
         const shared_group *g = &groups.group[i];
         int32_t shared = whole_blocks(g->len),
@@ -235,14 +248,13 @@ void attention_plan_share(attention_plan *p, int32_t n_workers, void *room)
 {
     const vt_batch *b = p->args->batch;
     int32_t most = most_members(p->args, b, n_workers);
-    int64_t saved;
-    shared_groups groups = {0};
+    shared_groups groups;
     bool placed[SHARED_MOST_SEQS] = {false};
-    if (attention_plan_tiles(p->args, b, n_workers, &saved) == 0)
+    if (most < 2)
         return;
-    find_groups(b, &groups);
     p->tile = room;
     p->order = (int32_t *)(p->tile + b->n_decode);
+    find_groups(b, &groups);
     for (int32_t i = 0; i < groups.n; i++) {
         const shared_group *g = &groups.group[i];
         const int32_t *seq = groups.seq + g->first;
@@ -252,6 +264,8 @@ void attention_plan_share(attention_plan *p, int32_t n_workers, void *room)
         for (int32_t k = 0; k < g->n; k++)
             placed[seq[k]] = true;
     }
+    if (p->n_tiles == 0)
+        return;
     for (int32_t s = 0; s < b->n_decode; s++)
         if (s >= SHARED_MOST_SEQS || !placed[s])
             add_group(p, n_workers, 1, &s, 1, 0);

@@ -7,7 +7,7 @@
  *
  *   block of a panel:  q [P][32] int8 | d [P] fp32 | c [P] | c of the last 16 columns [P]
  *
- * Weights come packed (linear_pack.h) for one token, or unpacked for many:
+ * Weights come packed (linear_pack.h) for one token or a few, or unpacked for many:
  *
  *   unpacked block:    q [8 groups][16 rows][4] unsigned | d [16] fp32 | e [16] fp32
  *
@@ -324,12 +324,12 @@ INLINE void quantise_block(linear_traits tr, const float *x, int panel, uint8_t 
         memcpy(s + 2 * panel, &c[1], sizeof c[1]);
 }
 
-static void quantise(vt_dtype type, const float *x, int64_t cols, int panel, int token,
-                     uint8_t *dst)
+/* A token that is alone in its panel. */
+static void quantise_one(vt_dtype type, const float *x, int64_t cols, uint8_t *panel)
 {
     const linear_traits tr = linear_traits_of(type);
-    for (int64_t k = 0; k < cols; k += LINEAR_BLOCK, dst += panel_block_bytes(panel))
-        quantise_block(tr, x + k, panel, dst + 32 * token, (float *)(dst + 32 * panel) + token);
+    for (int64_t k = 0; k < cols; k += LINEAR_BLOCK, panel += panel_block_bytes(1))
+        quantise_block(tr, x + k, 1, panel, (float *)(panel + 32));
 }
 
 /* ---- a packed tile and one token ---- */
@@ -474,6 +474,7 @@ INLINE void prefetch_ahead(const block_run *c, int tiles, int64_t b)
             PREFETCH_L2(c->ahead + r * c->ahead_apart + b * c->ahead_bytes + i);
 }
 
+/* Block b of a run, rows VF h .. of its tile. */
 INLINE void load_weights(weight_form f, const block_run *c, int64_t b, int h, weight_block *w)
 {
     if (f.packed)
@@ -505,7 +506,7 @@ INLINE void dot_tile(weight_form f, const block_run *c, int t0, int T, tile_sums
 }
 
 #if defined(VNNI)
-/* Group g of a block's quants, packed with `bits` or (8) unpacked. */
+/* Group g of a block's quants. bits: how they are packed; 8: a byte each, as unpacked ones are. */
 INLINE vi load_group(int bits, const uint8_t *w, int g)
 {
     if (bits == 8)
@@ -642,6 +643,19 @@ NOINLINE void dot_panel(vt_dtype type, const block_run *c, tile_sums *sum)
         dot_sets(UNPACKED(.bits = 5), c, sum);
 }
 
+/* The minima of block b of a run, rows VF h .. of its tile. */
+INLINE void load_minima(weight_form f, const block_run *c, int64_t b, int h, weight_block *w)
+{
+    const uint8_t *at = c->tile + b * unpacked_bytes(f.tr) + 576 + 4 * VF * h;
+    if (f.packed) {
+        load_scales(f.type, c->layout, c->tile, c->first + b, h, w);
+        return;
+    }
+    w->e = vf_load(at);
+    for (int i = 0; i < 2 && f.tr.halves; i++)
+        w->m[i] = vf_load(at + 64 + 64 * i);
+}
+
 /* low[t][row] += the share of the minima, for T tokens (a constant <= 8) from t0 on. */
 INLINE void min_tokens(weight_form f, const block_run *c, int t0, int T, float (*low)[LINEAR_TILE])
 {
@@ -652,14 +666,8 @@ INLINE void min_tokens(weight_form f, const block_run *c, int t0, int T, float (
         for (int t = 0; t < T; t++)
             acc[t] = c->resume ? vf_load(low[t0 + t] + VF * h) : vf_zero();
         for (int64_t b = 0; b < c->blocks; b++, s += panel_block_bytes(PANEL) / 4) {
-            weight_block w = {.m = {vf_zero(), vf_zero()}};
-            const uint8_t *at = c->tile + b * unpacked_bytes(f.tr) + 576 + 4 * VF * h;
-            if (f.packed)
-                load_scales(f.type, c->layout, c->tile, c->first + b, h, &w);
-            else
-                w.e = vf_load(at);
-            for (int i = 0; i < 2 && f.tr.halves && !f.packed; i++)
-                w.m[i] = vf_load(at + 64 + 64 * i);
+            weight_block w;
+            load_minima(f, c, b, h, &w);
             UNROLL
             for (int t = 0; t < T; t++)
                 acc[t] = add_minima(f.tr, w.e, w.m, s + t, PANEL, acc[t]);
@@ -702,7 +710,6 @@ INLINE bool dots_packed(linear_traits tr, int64_t tokens)
 #endif
 }
 
-/* As min_panel (minima) or dot_panel, of packed tiles. */
 #define PACKED_PANEL(TYPE)                                \
     case VT_##TYPE:                                       \
         if (!dots_packed(linear_traits_of(VT_##TYPE), 1)) \
@@ -712,6 +719,7 @@ INLINE bool dots_packed(linear_traits tr, int64_t tokens)
         else if (!minima)                                 \
             dot_sets(PACKED(VT_##TYPE), c, sum);          \
         break;
+/* Does for packed tiles what min_panel (minima) or dot_panel does for unpacked ones. */
 NOINLINE void packed_panel(vt_dtype type, const block_run *c, bool minima, tile_sums *sum,
                            float (*low)[LINEAR_TILE])
 {

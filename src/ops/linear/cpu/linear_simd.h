@@ -20,10 +20,11 @@
  * the workers together. Then, where a panel holds them all and the workers are few, each takes
  * its share of the units, and else
  *
- *   ticket -> some units (a tile, or the two of a pair) and a set of panels (second-level cache)
+ *   ticket -> some units (one or two tiles) and a set of panels (second-level cache)
  *     for each GROUP of panels
  *       for each CHUNK of blocks
- *         unpack it (first-level cache); multiply it by all panels of the group
+ *         unpack it (first-level cache), except for a few tokens (dots_packed);
+ *         multiply it by all panels of the group
  *       epilogue
  *
  * so weights are read from memory once per set of panels, and sums wait in memory between
@@ -513,7 +514,7 @@ static void run_one_token(const linear_args *a, const linear_layout *l, const vt
     const void *x = token(a, 0);
     if (vt_dtype_quantised(w->dtype)) {
         uint8_t *panel = (uint8_t *)lane->workspace + worker_bytes(w) * (size_t)lane->worker;
-        quantise(w->dtype, x, w->cols, 1, 0, panel);
+        quantise_one(w->dtype, x, w->cols, panel);
         x = panel;
     }
     one_token(a, l, lane, x);
@@ -548,9 +549,10 @@ static void quantise_share(const linear_args *a, const linear_layout *l, const v
     }
 }
 
-#ifdef LINEAR_PANEL /* the including file has its own function for a panel, which some calls take */
+#ifdef LINEAR_PANEL /* the including file has its own function for a panel */
 static void LINEAR_PANEL(vt_dtype type, int64_t tokens, const block_run *c, tile_sums *sum);
-static bool LINEAR_OWN(vt_dtype type, int64_t tokens);    /* these calls */
+/* Returns true of calls that it computes itself; all others it passes on to dot_panel. */
+static bool LINEAR_OWN(vt_dtype type, int64_t tokens);
 static bool LINEAR_SIGNED(vt_dtype type, int64_t tokens); /* it wants signed quants */
 #else
 #define LINEAR_PANEL(type, tokens, c, sum) ((void)(tokens), dot_panel(type, c, sum))
@@ -580,7 +582,7 @@ static int tiles_of_unit(const vt_weight *w, const linear_layout *l, int workers
     return w->paired || wide ? 2 : 1;
 }
 
-/* One panel and one tile: its share of the minima, or (two, if c->tiles says so) its products. */
+/* Computes one panel's share of the minima of a tile, or its products with c->tiles tiles. */
 static void run_blocks(const group_job *j, const block_run *c, bool minima, tile_sums *sum,
                        float (*low)[LINEAR_TILE])
 {
